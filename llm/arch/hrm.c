@@ -4,12 +4,12 @@
  */
 #include "llm/arch/families.h"
 
+/* hrm.prefix_lm is not read: it says that a prompt may be marked as one whose tokens see later
+ * ones, which no prompt here is. Without such marks the published code is causal, too. */
 static void hrm_read(llm_key_reader *r, llm_hparams *h) {
-    bool is_prefix = false;
     llm_key_int(r, "hrm.layers_per_stack", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h->n_stack_layer);
     llm_key_int(r, "hrm.h_cycles", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h->n_cycle_high);
     llm_key_int(r, "hrm.l_cycles", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h->n_cycle_low);
-    llm_key_bool(r, "hrm.prefix_lm", LLM_GGUF_OPTIONAL, &is_prefix);
     if (r->status != TDM_OK) return;
     h->n_layer_stored = 2 * h->n_stack_layer;
     int64_t n = (int64_t)h->n_stack_layer * h->n_cycle_high * (h->n_cycle_low + 1);
@@ -19,11 +19,6 @@ static void hrm_read(llm_key_reader *r, llm_hparams *h) {
                              "%d cycles make %lld",
                              llm_gguf_name(r->gguf), r->arch, h->n_layer, h->n_stack_layer,
                              h->n_cycle_high, h->n_cycle_low, (long long)n);
-    else if (is_prefix)
-        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
-                             "%s: key '%s.hrm.prefix_lm': prompts whose tokens see later ones are "
-                             "not supported",
-                             llm_gguf_name(r->gguf), r->arch);
 }
 
 /* The blocks of the low stack come first in the file, then those of the high one. */
