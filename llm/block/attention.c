@@ -13,19 +13,6 @@ static bool is_row_norm(llm_role role) {
     return role == LLM_ROLE_ATTN_Q_NORM_ROW || role == LLM_ROLE_ATTN_K_NORM_ROW;
 }
 
-/* build_fused has heads of one length, and no gate behind those of Q. */
-static void fused_check(llm_declarer *d) {
-    const llm_model *m = d->model;
-    const llm_layer_spec *s = &m->specs[d->layer];
-    if (d->status != TDM_OK || (s->k_len == s->v_len && s->q_len == s->k_len)) return;
-    d->status = tdm_fail(
-        d->err, TDM_UNSUPPORTED,
-        "%s: tensor 'blk.%d.attn_qkv.weight' has Q, K and V in one matrix, which is not supported "
-        "with heads of different lengths; convert the model again with a converter that writes "
-        "attn_q, attn_k and attn_v",
-        llm_gguf_name(m->gguf), d->layer);
-}
-
 /* The role of the layer's gate; LLM_ROLE_NONE = it has none that is a matrix of its own. */
 static llm_role gate_role(const llm_declarer *d) {
     const llm_layer_spec *s = &d->model->specs[d->layer];
@@ -41,9 +28,10 @@ static llm_role gate_role(const llm_declarer *d) {
 void llm_declare_attention(llm_declarer *d) {
     const llm_arch *arch = d->model->arch;
     const bool has_keys = d->model->specs[d->layer].kv_from_layer < 0;
-    if (has_keys) llm_declare(d, LLM_ROLE_ATTN_QKV, false);
+    /* A layer that reads the cache of another one may have keys and values in this matrix, too. */
+    if (has_keys || !llm_layer_has(d->model->gguf, LLM_ROLE_ATTN_Q, d->layer))
+        llm_declare(d, LLM_ROLE_ATTN_QKV, false);
     if (llm_declared(d, LLM_ROLE_ATTN_QKV) >= 0) {
-        fused_check(d);
         llm_declare(d, LLM_ROLE_ATTN_QKV_BIAS, false);
     } else {
         llm_declare(d, LLM_ROLE_ATTN_Q, true);
@@ -120,31 +108,37 @@ static int32_t build_head_norm(llm_graph_builder *g, int32_t layer, llm_role rol
     return tdm_build_mul(g->b, llm_build_norm(g, layer, LLM_ROLE_NONE, norm, x), weight);
 }
 
-/* Heads first .. first + n - 1 of rows [k_len * *, n_tok], normed over all of them together. */
-static int32_t rows_normed(llm_graph_builder *g, int32_t layer, llm_role role, int32_t rows,
-                           int64_t first, int64_t n, int64_t n_tok) {
-    const int32_t len = g->model->specs[layer].k_len;
-    int32_t x = llm_build_columns(g, rows, first * len, n * len);
-    return tdm_build_reshape(g->b, build_head_norm(g, layer, role, x), len, n, n_tok, 1);
+/* n heads of len elements, the first at element `first` of rows [*, n_tok], normed over all of
+ * them together if `role` is a norm of rows. */
+static int32_t heads_taken(llm_graph_builder *g, int32_t layer, llm_role role, int32_t rows,
+                           int64_t first, int32_t len, int64_t n, int64_t n_tok) {
+    int32_t x = llm_build_columns(g, rows, first, n * len);
+    x = is_row_norm(role) ? build_head_norm(g, layer, role, x)
+                          : tdm_build_copy(g->b, x, TDM_TYPE_F32);
+    return tdm_build_reshape(g->b, x, len, n, n_tok, 1);
 }
 
-/* One product for all three. fused_check has checked the layer. */
+/* One product for all three. Heads of one length are not copied. */
 static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_layer_spec *s = &g->model->specs[layer];
-    int64_t n_all = (int64_t)s->n_head + 2 * (int64_t)s->n_head_kv;
-    int32_t qkv =
+    const bool is_even = s->q_len == s->k_len && s->k_len == s->v_len;
+    const int64_t n_q = s->n_head, n_kv = s->n_head_kv, n_tok = in->n_tok;
+    const int64_t k_first = n_q * s->q_len, v_first = k_first + n_kv * s->k_len;
+    int32_t rows =
         llm_build_project(g, layer, LLM_ROLE_ATTN_QKV, LLM_ROLE_ATTN_QKV_BIAS, in->x, "qkv");
-    int32_t rows = clamp(g, qkv);
-    qkv = tdm_build_reshape(g->b, rows, s->k_len, n_all, in->n_tok, 1);
+    rows = clamp(g, rows);
+    int32_t qkv = is_even ? tdm_build_reshape(g->b, rows, s->k_len, n_q + 2 * n_kv, n_tok, 1) : -1;
     heads h = {-1, -1, -1, -1};
     if (in->is_needed)
-        h.q = is_row_norm(s->norm_q)
-                  ? rows_normed(g, layer, s->norm_q, rows, 0, s->n_head, in->n_tok)
-                  : llm_build_heads(g, qkv, 0, s->n_head);
-    h.k = is_row_norm(s->norm_k)
-              ? rows_normed(g, layer, s->norm_k, rows, s->n_head, s->n_head_kv, in->n_tok)
-              : llm_build_heads(g, qkv, s->n_head, s->n_head_kv);
-    h.v = llm_build_heads(g, qkv, s->n_head + s->n_head_kv, s->n_head_kv);
+        h.q = is_even && !is_row_norm(s->norm_q)
+                  ? llm_build_heads(g, qkv, 0, n_q)
+                  : heads_taken(g, layer, s->norm_q, rows, 0, s->q_len, n_q, n_tok);
+    if (s->kv_from_layer >= 0) return h;
+    h.k = is_even && !is_row_norm(s->norm_k)
+              ? llm_build_heads(g, qkv, n_q, n_kv)
+              : heads_taken(g, layer, s->norm_k, rows, k_first, s->k_len, n_kv, n_tok);
+    h.v = is_even ? llm_build_heads(g, qkv, n_q + n_kv, n_kv)
+                  : heads_taken(g, layer, LLM_ROLE_NONE, rows, v_first, s->v_len, n_kv, n_tok);
     return h;
 }
 
@@ -172,12 +166,16 @@ static heads build_apart(llm_graph_builder *g, int32_t layer, const llm_mixer_in
         h.v = tdm_build_reshape(g->b, h.v, s->v_len, s->n_head_kv, in->n_tok, 1);
     }
     if (in->is_needed) h.q = tdm_build_reshape(g->b, h.q, s->q_len, s->n_head, in->n_tok, 1);
-    if (!in->is_needed || g->model->arch->gate != LLM_GATE_QUERY) return h;
+    return h;
+}
+
+/* Takes the gate out of the heads of Q. */
+static void gate_take(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in, heads *h) {
+    const llm_layer_spec *s = &g->model->specs[layer];
     const int64_t first[TDM_MAX_DIMS] = {0}, second[TDM_MAX_DIMS] = {s->k_len};
     const int64_t ne[TDM_MAX_DIMS] = {s->k_len, s->n_head, in->n_tok, 1};
-    h.gate = tdm_build_slice(g->b, h.q, second, ne);
-    h.q = tdm_build_slice(g->b, h.q, first, ne);
-    return h;
+    h->gate = tdm_build_slice(g->b, h->q, second, ne);
+    h->q = tdm_build_slice(g->b, h->q, first, ne);
 }
 
 /* Norms of heads and their rotation, in the order of the architecture. */
@@ -256,6 +254,7 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
     int32_t state = llm_graph_state(g, llm_layer_cache(s, layer));
     bool is_fused = m->layer[layer][LLM_ROLE_ATTN_QKV] >= 0;
     heads h = is_fused ? build_fused(g, layer, in) : build_apart(g, layer, in);
+    if (in->is_needed && m->arch->gate == LLM_GATE_QUERY) gate_take(g, layer, in, &h);
     if (has_keys) h.k = build_turned(g, layer, s->norm_k, h.k, in->pos);
     if (has_keys && s->has_bare_norm_v)
         h.v = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.v);

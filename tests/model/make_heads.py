@@ -122,8 +122,15 @@ def base(n_embd, n_layer, n_ff, n_head, n_kv, length=None):
     return keys
 
 
-def gemma4(is_window, n_shared, n_per_layer, n_expert):
-    """Windows with shorter heads and more of them for keys; the last layers read caches of earlier ones."""
+def fuse_qkv(t, at):
+    """Makes Q, K and V of a layer one matrix."""
+    q, k, v = (t.pop(at + 'attn_%s.weight' % name) for name in 'qkv')
+    t[at + 'attn_qkv.weight'] = [q[0], q[1] + k[1] + v[1]]
+
+
+def gemma4(is_window, n_shared, n_per_layer, n_expert, is_fused=False):
+    """Windows with shorter heads and more of them for keys; the last layers read caches of earlier ones. Fused: these
+    have matrices for keys and values all the same."""
     n_embd, n_layer, n_first = 64, len(is_window), len(is_window) - n_shared
     n_kv = [2 if w else 1 for w in is_window]
     n_ff = [96 if i < n_first else 128 for i in range(n_layer)]
@@ -145,15 +152,15 @@ def gemma4(is_window, n_shared, n_per_layer, n_expert):
         at, length = 'blk.%d.' % i, 32 if is_window[i] else 64
         t.update(attention(at, n_embd, 4, n_kv[i], length))
         t.update(head_norms(at, length))
-        if i >= n_first:
+        if is_fused:
+            fuse_qkv(t, at)
+        elif i >= n_first:
             for name in ('attn_k.weight', 'attn_v.weight', 'attn_k_norm.weight'):
                 del t[at + name]
         elif i == 1:
             del t[at + 'attn_v.weight']
         elif i == 0:
-            for name in 'qkv':
-                del t[at + 'attn_%s.weight' % name]
-            t[at + 'attn_qkv.weight'] = [n_embd, (4 + 2 * n_kv[i]) * length]
+            fuse_qkv(t, at)
         t[at + 'post_attention_norm.weight'] = [n_embd]
         t.update(ffn(at, n_embd, n_ff[i]))
         t[at + 'post_ffw_norm.weight'] = [n_embd]
@@ -171,6 +178,41 @@ def gemma4(is_window, n_shared, n_per_layer, n_expert):
             else:
                 t[at + 'ffn_gate_exps.weight'] = t[at + 'ffn_up_exps.weight'] = [n_embd, 32, n_expert]
     return 'gemma4', keys, t
+
+
+def qwen_delta(arch, has_experts, is_interleaved):
+    """A layer with a delta net, and one with gated attention, whose Q, K and V are one matrix. Interleaved: for each
+    head of k its q, k, v and gate."""
+    n_embd, n_ff, n_head, n_kv, length, state, n_v, n_k = 64, 48, 4, 2, 32, 16, 4, 2
+    keys = base(n_embd, 2, 96, n_head, n_kv, length)
+    keys.update({'rope.dimension_count': 16, 'attention.recurrent_layers': [1, 0], 'ssm.conv_kernel': 4,
+                 'ssm.inner_size': n_v * state, 'ssm.state_size': state, 'ssm.time_step_rank': n_v,
+                 'ssm.group_count': n_k})
+    if has_experts:
+        keys.update({'expert_count': 8, 'expert_used_count': 2, 'expert_feed_forward_length': n_ff,
+                     'expert_shared_feed_forward_length': 32})
+    else:
+        keys['rope.dimension_sections'] = [3, 3, 2, 0]
+    n_qkv = (2 * n_k + n_v) * state
+    t = ends(n_embd)
+    t.update({'blk.0.attn_norm.weight': [n_embd], 'blk.0.ssm_conv1d.weight': [4, n_qkv], 'blk.0.ssm_dt.bias': [n_v],
+              'blk.0.ssm_a': [n_v], 'blk.0.ssm_norm.weight': [state], 'blk.0.ssm_out.weight': [n_v * state, n_embd]})
+    if is_interleaved:
+        t.update({'blk.0.ssm_in.weight': [n_embd, n_qkv + n_v * state], 'blk.0.ssm_ba.weight': [n_embd, 2 * n_v]})
+    else:
+        t.update({'blk.0.attn_qkv.weight': [n_embd, n_qkv], 'blk.0.attn_gate.weight': [n_embd, n_v * state],
+                  'blk.0.ssm_beta.weight': [n_embd, n_v], 'blk.0.ssm_alpha.weight': [n_embd, n_v]})
+    t.update(attention('blk.1.', n_embd, n_head, n_kv, length))
+    t['blk.1.attn_q.weight'] = [n_embd, 2 * n_head * length]
+    t.update(head_norms('blk.1.', length))
+    fuse_qkv(t, 'blk.1.')
+    for at in ('blk.0.', 'blk.1.'):
+        t.update(experts(at, n_embd, n_ff, 32, False) if has_experts else ffn(at, n_embd, 96))
+        t.pop(at + 'ffn_norm.weight', None)
+        t[at + 'post_attention_norm.weight'] = [n_embd]
+        if has_experts:
+            t[at + 'ffn_gate_inp_shexp.weight'] = [n_embd]
+    return arch, keys, t
 
 
 def gemma3n():
@@ -765,6 +807,7 @@ RANKS = {
 MODELS = {
     'gemma4-dense': lambda: gemma4([1, 0, 1, 0, 1, 0, 1], 3, 16, 0),
     'gemma4-moe': lambda: gemma4([1, 0, 1], 0, 0, 8),
+    'gemma4-fused': lambda: gemma4([1, 1, 0, 1, 0], 2, 0, 0, True),
     'gemma3n-dense': gemma3n,
     'apertus-dense': apertus,
     'step35-moe': step35,
@@ -778,6 +821,7 @@ MODELS = {
     'nemotron_h_moe-layers': nemotron_h_moe,
     'plm-dense': plm,
     'bitnet-dense': bitnet,
+    'qwen35-fused': lambda: qwen_delta('qwen35', False, False),
     'rwkv6-dense': rwkv6,
     'rwkv7-dense': rwkv7,
     'arwkv7-dense': lambda: arwkv7(False),
