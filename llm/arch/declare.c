@@ -55,7 +55,8 @@ static tdm_partition columns_partition(int32_t layer, int32_t block, int32_t n_u
 }
 
 /* A unit is a head of q and k with the heads of v that read it. Where those are tiled they are a
- * segment for each; more tiles than a partition has segments are not cut. */
+ * segment for each; more tiles than a partition has segments are not cut. Interleaved units are one
+ * segment. */
 static tdm_partition delta_partition(int32_t layer, const llm_layer_spec *s, bool has_keys,
                                      int32_t v_len) {
     const llm_recurrent_spec *r = &s->recurrent;
@@ -65,6 +66,10 @@ static tdm_partition delta_partition(int32_t layer, const llm_layer_spec *s, boo
     if (n_tile + 2 > TDM_MAX_SEGMENTS) {
         p = partition_make(0, layer, 1);
         p.unit_len[0] = r->n_head_v * v_len + (has_keys ? 2 * r->n_head_k * r->k_len : 0);
+        return p;
+    }
+    if (has_keys && r->is_interleaved) {
+        p.unit_len[0] = 2 * r->k_len + per_k * v_len;
         return p;
     }
     if (has_keys) p.unit_len[n++] = r->k_len, p.unit_len[n++] = r->k_len;
@@ -143,6 +148,7 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
     case LLM_DIM_LATENT: return heads_partition(layer, s, h->n_lora_kv, true);
     case LLM_DIM_LATENT_ROW: return heads_partition(layer, s, s->k_len, true);
     case LLM_DIM_DELTA_QKV: return delta_partition(layer, s, true, s->recurrent.v_len);
+    case LLM_DIM_DELTA_IN: return delta_partition(layer, s, true, 2 * s->recurrent.v_len);
     case LLM_DIM_DELTA_V: return delta_partition(layer, s, false, s->recurrent.v_len);
     case LLM_DIM_DELTA_KV:
         p = delta_partition(layer, s, false, 1);

@@ -59,6 +59,9 @@ typedef struct llm_recurrent_spec {
     int32_t k_len, v_len;
     int32_t rank;  /* width of the row of time steps of a state space; 0 = it has none */
     bool is_tiled; /* head h of v reads head h % n_head_k of q and k, else h / heads per k */
+    /* LLM_MIXER_DELTA: one matrix has for each head of k its rows of q, k, v and gate. Then heads
+     * are not tiled. */
+    bool is_interleaved;
 } llm_recurrent_spec;
 
 /* Which tokens sparse attention of a layer sees (block/index.c). */

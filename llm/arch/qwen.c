@@ -70,11 +70,14 @@ const llm_arch llm_arch_qwen3vlmoe = {.name = "qwen3vlmoe", .families = "Qwen 3 
 
 /* ---- Layers with a gated delta net, others with gated attention ---- */
 
-/* In attn_q the rows of each query head are followed by those of its gate. */
+/* In attn_q the rows of each query head are followed by those of its gate. Older files of Qwen 3
+ * Next have ssm_in in place of attn_qkv and attn_gate, others have both. */
 static void gated_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                         llm_layer_spec *spec) {
-    (void)gguf, (void)layer;
     if (spec->mixer == LLM_MIXER_ATTENTION) spec->q_len = 2 * h->head_dim_k;
+    spec->recurrent.is_interleaved = spec->mixer == LLM_MIXER_DELTA &&
+                                     llm_layer_has(gguf, LLM_ROLE_DELTA_IN, layer) &&
+                                     !llm_layer_has(gguf, LLM_ROLE_DELTA_QKV, layer);
 }
 
 /* Head h of v reads head h % n_head_k of q and k. */
@@ -84,8 +87,7 @@ static void tiled_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t laye
     spec->recurrent.is_tiled = true;
 }
 
-/* post_attention_norm is the norm before the channel block. ssm_in is an older form of attn_qkv and
- * attn_gate. */
+/* post_attention_norm is the norm before the channel block. */
 #define GATED_DELTA                                                                                \
     .norm_mixer = LLM_ROLE_ATTN_NORM, .norm_channel = LLM_ROLE_ATTN_POST_NORM, LLM_HEAD_NORMS,     \
     .rope = TDM_ROPE_HALVES, .gate = LLM_GATE_QUERY, .recurrent_mixer = LLM_MIXER_DELTA,           \
@@ -97,7 +99,7 @@ const llm_arch llm_arch_qwen3next = {
     .keys = LLM_KEY_RECURRENT | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_ATTN_SCALE,
     GATED_DELTA,
     .layer = gated_layer,
-    .harmless = " ssm_in.weight ",
+    .harmless = " ssm_in.weight ssm_conv1d.weight ",
 };
 
 const llm_arch llm_arch_qwen35 = {

@@ -111,6 +111,7 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     MATRIX(ATTN_K_B, "attn_k_b.weight", D(NOPE), D(LORA_KV), D(HEADS)),
     MATRIX(ATTN_V_B, "attn_v_b.weight", D(LORA_KV), D(HEAD_O), D(HEADS)),
     MATRIX(DELTA_QKV, "attn_qkv.weight", D(EMBD), D(DELTA_QKV)),
+    MATRIX(DELTA_IN, "ssm_in.weight", D(EMBD), D(DELTA_IN)),
     MATRIX(DELTA_GATE, "attn_gate.weight", D(EMBD), D(DELTA_V)),
     PLAIN(DELTA_CONV, "ssm_conv1d.weight", D(CONV), D(DELTA_QKV)),
     MATRIX(DELTA_BETA_ALPHA, "ssm_ba.weight", D(EMBD), D(DELTA_HEADS_TWICE)),

@@ -131,6 +131,7 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_K_B,    /* a matrix per head, applied to its query */
     LLM_ROLE_ATTN_V_B,    /* a matrix per head, from the latent row to its values */
     LLM_ROLE_DELTA_QKV,   /* delta rule: rows of q, then k, then v */
+    LLM_ROLE_DELTA_IN,    /* or for each head of k its rows of q, k, v and gate */
     LLM_ROLE_DELTA_GATE,
     LLM_ROLE_DELTA_CONV,
     LLM_ROLE_DELTA_BETA_ALPHA, /* of each head of k: beta of its heads of v, then alpha */
@@ -408,6 +409,7 @@ typedef enum llm_dim {
     LLM_DIM_LATENT,     /* of the latent row, held whole by every member that has a head */
     LLM_DIM_LATENT_ROW, /* the same with its rotated elements */
     LLM_DIM_DELTA_QKV,  /* of a recurrent layer: q, then k, then v of all heads */
+    LLM_DIM_DELTA_IN,   /* or of each head q, k, v and gate */
     LLM_DIM_DELTA_V,    /* elements of all heads of v */
     LLM_DIM_DELTA_KV,   /* elements of as many heads of v as there are of k */
     LLM_DIM_DELTA_EACH, /* of each head its q, k and v */

@@ -822,6 +822,7 @@ MODELS = {
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'qwen35-fused': lambda: qwen_delta('qwen35', False, False),
+    'qwen3next-interleaved': lambda: qwen_delta('qwen3next', True, True),
     'rwkv6-dense': rwkv6,
     'rwkv7-dense': rwkv7,
     'arwkv7-dense': lambda: arwkv7(False),
