@@ -409,9 +409,9 @@ float *llm_declare_made(llm_declarer *d, llm_role role) {
     char name[LLM_TENSOR_NAME_SIZE];
     if (d->status != TDM_OK) return NULL;
     llm_role_name(role, d->layer, name);
-    llm_gguf_tensor t = {.type = TDM_TYPE_F32, .n_dims = 3, .ne = {1, 1, 1, 1}};
+    llm_gguf_tensor t = {.type = TDM_TYPE_F32, .n_dims = TDM_MAX_DIMS, .ne = {1, 1, 1, 1}};
     t.size = sizeof(float);
-    for (int32_t i = 0; i < 3; i++) {
+    for (int32_t i = 0; i < TDM_MAX_DIMS; i++) {
         t.ne[i] = dim_size(m, llm_role_get(role)->dim[i], d->layer);
         t.size *= (size_t)t.ne[i];
     }

@@ -310,6 +310,7 @@ static bool is_recurrent(const llm_gguf *gguf, const llm_arch *arch, int32_t lay
             llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer) ||
             llm_layer_has(gguf, LLM_ROLE_KDA_CONV_Q, layer) ||
             llm_layer_has(gguf, LLM_ROLE_RWKV_LERP, layer) ||
+            llm_layer_has(gguf, LLM_ROLE_RWKV_LERP_X, layer) ||
             (arch->recurrent_mixer == LLM_MIXER_LIGHTNING &&
              llm_layer_has(gguf, LLM_ROLE_LIGHTNING_NORM, layer)));
 }

@@ -77,6 +77,11 @@ static void arwkv7_read(llm_key_reader *r, llm_hparams *h) {
     heads_read(r, h, 1);
 }
 
+/* These become one weight (block/rwkv.c). */
+#define SPLIT_LERP                                                                                 \
+    " time_mix_lerp_w.weight time_mix_lerp_k.weight time_mix_lerp_v.weight "                       \
+    "time_mix_lerp_r.weight time_mix_lerp_g.weight "
+
 /* The first layer does not mix v, so it does not read these. */
 #define UNREAD_VALUE " time_mix_v0.weight time_mix_v1.weight time_mix_v2.weight "
 
@@ -91,6 +96,7 @@ const llm_arch llm_arch_rwkv6 = {
     RWKV,
     .mixer = LLM_MIXER_RWKV,
     .recurrent_mixer = LLM_MIXER_RWKV,
+    .harmless = SPLIT_LERP,
     .read = rwkv6_read,
 };
 

@@ -14,6 +14,8 @@
  *   y = sigmoid(Wr (x + d lerp_r)) * Wv relu(Wk (x + d lerp_k))^2       RWKV-7: without the gate
  */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
@@ -27,9 +29,29 @@ void llm_declare_shift(llm_declarer *d) {
         out[2 * i] = 1, out[2 * i + 1] = -1;
 }
 
+/* LERP, which older files of RWKV-6 have as a tensor for each input. */
+static void declare_lerp(llm_declarer *d) {
+    static const char letters[N_MIX] = {'w', 'k', 'v', 'r', 'g'};
+    const llm_model *m = d->model;
+    const int64_t n = m->hparams.n_embd;
+    const llm_gguf_tensor *each[N_MIX];
+    char name[LLM_TENSOR_NAME_SIZE];
+    for (int32_t i = 0; i < N_MIX; i++) {
+        snprintf(name, sizeof name, "blk.%d.time_mix_lerp_%c.weight", d->layer, letters[i]);
+        each[i] = llm_gguf_tensor_find(m->gguf, name);
+        if (each[i] == NULL || each[i]->type != TDM_TYPE_F32 || tdm_shape_count(each[i]->ne) != n) {
+            llm_declare(d, LLM_ROLE_RWKV_LERP, true);
+            return;
+        }
+    }
+    float *lerp = llm_declare_made(d, LLM_ROLE_RWKV_LERP);
+    for (int32_t i = 0; lerp != NULL && i < N_MIX; i++)
+        memcpy(lerp + i * n, each[i]->data, (size_t)n * sizeof *lerp);
+}
+
 void llm_declare_rwkv(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_RWKV_LERP_X, true);
-    llm_declare(d, LLM_ROLE_RWKV_LERP, true);
+    declare_lerp(d);
     llm_declare(d, LLM_ROLE_RWKV_MIX_A, true);
     llm_declare(d, LLM_ROLE_RWKV_MIX_B, true);
     llm_declare(d, LLM_ROLE_RWKV_DECAY, true);

@@ -456,8 +456,8 @@ def rwkv_channel(at, n_embd, n_ff, has_gate):
     return t
 
 
-def rwkv6():
-    """The stream is halved behind the second layer."""
+def rwkv6(is_split=False):
+    """The stream is halved behind the second layer. Split: a tensor for each input that is mixed."""
     n_embd, n_layer, n_ff, length, n_mix, n_decay = 96, 3, 160, 16, 12, 20
     keys = rwkv_keys(n_embd, n_layer, n_ff, length, 2)
     keys.update({'attention.layer_norm_epsilon': 1e-5, 'time_mix_extra_dim': n_mix, 'time_decay_extra_dim': n_decay,
@@ -472,6 +472,9 @@ def rwkv6():
                   at + 'time_mix_first.weight': [length, n_embd // length], at + 'time_mix_decay.weight': [n_embd],
                   at + 'time_mix_decay_w1.weight': [n_embd, n_decay],
                   at + 'time_mix_decay_w2.weight': [n_decay, n_embd]})
+        if is_split:
+            del t[at + 'time_mix_lerp_fused.weight']
+            t.update({at + 'time_mix_lerp_%s.weight' % name: [n_embd] for name in 'wkvrg'})
         t.update(rwkv_square(at, n_embd, ('key', 'value', 'receptance', 'gate', 'output')))
         t.update(rwkv_channel(at, n_embd, n_ff, True))
     return 'rwkv6', keys, t
@@ -824,6 +827,7 @@ MODELS = {
     'qwen35-fused': lambda: qwen_delta('qwen35', False, False),
     'qwen3next-interleaved': lambda: qwen_delta('qwen3next', True, True),
     'rwkv6-dense': rwkv6,
+    'rwkv6-split': lambda: rwkv6(True),
     'rwkv7-dense': rwkv7,
     'arwkv7-dense': lambda: arwkv7(False),
     'arwkv7-gated': lambda: arwkv7(True),
