@@ -42,6 +42,22 @@ const llm_arch llm_arch_qwen2vl = {
     .harmless = " output.bias ",
 };
 
+/* Whether the file has a number other than 0 for a key. */
+static bool has_number(llm_key_reader *r, const char *suffix) {
+    int32_t number = 0;
+    llm_key_int(r, suffix, LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &number);
+    return number != 0;
+}
+
+/* Older files of Qwen 1.5 MoE have the columns of the shared expert alone, which are as many as
+ * those of all experts that a token chooses. */
+static void qwen2moe_read(llm_key_reader *r, llm_hparams *h) {
+    if (h->n_expert == 0) return;
+    if (!has_number(r, "expert_shared_feed_forward_length")) h->n_ff_shared = h->n_ff;
+    if (!has_number(r, "expert_feed_forward_length") && h->n_ff >= h->n_expert_used)
+        h->n_ff_expert = h->n_ff / h->n_expert_used;
+}
+
 const llm_arch llm_arch_qwen2moe = {
     .name = "qwen2moe",
     .families = "Qwen 1.5 MoE, 2 MoE",
@@ -50,6 +66,7 @@ const llm_arch llm_arch_qwen2moe = {
     .rope = TDM_ROPE_HALVES,
     .act = TDM_ACT_SILU,
     .has_shared_gate = true,
+    .read = qwen2moe_read,
 };
 
 #define QWEN3                                                                                      \
