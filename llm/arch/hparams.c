@@ -259,12 +259,12 @@ static void read_recurrent(llm_key_reader *r, const llm_arch *arch, llm_hparams 
                      llm_gguf_name(r->gguf), r->arch, r->arch);
 }
 
-/* The key can make a decoder bidirectional, too. A model that fills in masked tokens is
- * bidirectional whatever the key says. */
+/* The key can make a decoder bidirectional, too. An encoder, and a model that fills in masked
+ * tokens, is bidirectional whatever the key says. */
 static void read_direction(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     bool is_causal = !arch->is_bidirectional;
     llm_key_bool(r, "attention.causal", LLM_GGUF_OPTIONAL, &is_causal);
-    h->is_bidirectional = !is_causal || (arch->is_bidirectional && !arch->is_encoder);
+    h->is_bidirectional = !is_causal || arch->is_bidirectional;
 }
 
 /* Layers with a window may have shorter heads than the others, and other rotated elements. */
