@@ -378,6 +378,8 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->file_rows);
     free(ctx->file_row_ids);
     free(ctx->expert_ids);
+    free(ctx->next_row);
+    free(ctx->has_next);
     free(ctx->scales);
     free(ctx->lora_io);
     free(ctx->cells);

@@ -312,7 +312,7 @@ static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
 
 /* The inputs and outputs of a step. */
 typedef struct step_io {
-    tdm_io inputs[5 + LLM_MAX_ADAPTERS];
+    tdm_io inputs[7 + LLM_MAX_ADAPTERS];
     int32_t n_in;
     tdm_io few[3];   /* memory of `outputs` in a context that gives no products */
     tdm_io *outputs; /* [n_out] `few`, or allocated */
@@ -335,6 +335,10 @@ static tdm_status inputs_gather(llm_context *ctx, const llm_plan *plan, const ll
     }
     if (plan->expert_ids >= 0 && status == TDM_OK)
         status = llm_expert_ids_fill(ctx, plan, n, &io->inputs[io->n_in++], err);
+    if (plan->next_row >= 0 && status == TDM_OK) {
+        status = llm_next_rows_fill(ctx, plan, n, &io->inputs[io->n_in], err);
+        io->n_in += 2;
+    }
     if (status == TDM_OK) io->n_in += llm_lora_fill(ctx, plan, n, &io->inputs[io->n_in]);
     return status;
 }

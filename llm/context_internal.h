@@ -65,6 +65,7 @@ typedef struct llm_plan {
     int32_t file_rows;              /* rows of a table of the file */
     int32_t file_row_ids;           /* 0, 1, ..: their numbers */
     int32_t expert_ids;             /* experts that are given by token ids */
+    int32_t next_row, has_next;     /* the next token of each token's sequence */
     int32_t lora[LLM_MAX_ADAPTERS]; /* scales of adapters */
     /* [LLM_IO_KINDS * n_layer] values that go to the host or come from it. EXPORT and IMPORT:
      * LLM_ROW_KINDS for each layer; SLOT_EXPORT and SLOT_IMPORT: LLM_SLOT_KINDS for each layer. */
@@ -138,6 +139,9 @@ struct llm_context {
     int64_t file_row_room;
     int32_t *expert_ids; /* [expert_room] experts that are given by token ids, of a step */
     int64_t expert_room;
+    int32_t *next_row; /* [next_room] of a step: llm_graph_builder.next_row */
+    float *has_next;   /* [next_room] */
+    int32_t next_room;
     float *scales;      /* [n_seq][n_adapter] of the model's adapters; NULL = it has none */
     float *lora_io;     /* [n_adapter][n_ubatch] scales of the tokens of a step, times the adapter's
                            factor; NULL = the model has no adapters */
@@ -248,6 +252,10 @@ tdm_status llm_file_rows_fill(llm_context *ctx, const llm_plan *plan, int32_t n,
  * them. */
 tdm_status llm_expert_ids_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
                                tdm_error *err);
+/* Finds the next token of each of the step's n tokens, whose sequences are one behind the other:
+ * io[0] = its row, io[1] = 1 if there is one, else 0. */
+tdm_status llm_next_rows_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
+                              tdm_error *err);
 /* Allocates the scales of sequences, with those of the adapters as initial values; a no-op if the
  * model has no adapters. */
 tdm_status llm_lora_create(llm_context *ctx, tdm_error *err);

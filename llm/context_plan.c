@@ -138,7 +138,7 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     plan->step = g->step;
     plan->logits = -1;
     plan->candidates = plan->hidden = plan->hidden_in = plan->expert_ids = -1;
-    plan->file_rows = plan->file_row_ids = -1;
+    plan->file_rows = plan->file_row_ids = plan->next_row = plan->has_next = -1;
     for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) plan->lora[a] = -1;
     if (plan->kind == LLM_PLAN_FORWARD) {
         plan->logits = llm_layers_maker.build(g, s);
@@ -148,6 +148,8 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
         plan->file_rows = g->file_rows;
         plan->file_row_ids = g->file_row_ids;
         plan->expert_ids = g->expert_ids;
+        plan->next_row = g->next_row;
+        plan->has_next = g->has_next;
         memcpy(plan->lora, g->lora, sizeof plan->lora);
         status = llm_products_build(ctx, g, plan, err);
     } else {

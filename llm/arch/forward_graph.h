@@ -153,6 +153,9 @@ typedef struct llm_graph_builder {
      * .. i32 [n_row * n_tok]. From them: those of each token as f32 [n_row * len, n_tok]. -1 = the
      * model has no such table. */
     int32_t file_rows, file_row_ids, token_rows;
+    /* Inputs: i32 [n_tok] the row of the next token of each token's sequence, and f32 [1, n_tok] 1
+     * where there is one, else 0. -1 = no layer reads next tokens. */
+    int32_t next_row, has_next;
     int32_t expert_ids;  /* input i32 [n_expert_used, n_layer_given, n_tok]; -1 = none */
     int32_t select;      /* the tokens that the last index selected; -1 = no layer had one */
     int32_t value_first; /* LLM_MIXER_RWKV7: v of the first layer [n_embd, n_tok]; -1 = none yet */

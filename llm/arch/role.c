@@ -203,6 +203,7 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     MATRIX(CHANNEL_GATE, "channel_mix_receptance.weight", D(EMBD), D(EMBD)),
     MATRIX(SHORT_CONV_IN, "shortconv.in_proj.weight", D(EMBD), D(CHANNELS_THRICE)),
     PLAIN(SHORT_CONV, "shortconv.conv.weight", D(CONV), D(CHANNELS)),
+    PLAIN(SHORT_CONV_NEXT, "shortconv.conv.next", D(CHANNELS)),
     MATRIX(SHORT_CONV_OUT, "shortconv.out_proj.weight", D(CHANNELS), D(EMBD)),
     NORM(FFN_NORM, "ffn_norm", D(EMBD)),
     NORM(FFN_POST_NORM, "post_ffw_norm", D(EMBD)),

@@ -224,6 +224,7 @@ typedef enum llm_role {
     LLM_ROLE_CHANNEL_GATE,  /* channel_mix_receptance */
     LLM_ROLE_SHORT_CONV_IN, /* short convolution: rows of b, then c, then x */
     LLM_ROLE_SHORT_CONV,
+    LLM_ROLE_SHORT_CONV_NEXT, /* made: the factor of the next token of a centred convolution */
     LLM_ROLE_SHORT_CONV_OUT,
     LLM_ROLE_FFN_NORM,
     LLM_ROLE_FFN_NORM_BIAS,

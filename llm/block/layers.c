@@ -410,6 +410,7 @@ static void file_rows_build(llm_graph_builder *g, const llm_gguf_tensor *table, 
 static void builder_begin(llm_graph_builder *g, const llm_step_shape *shape) {
     g->tokens = g->hidden = g->hidden_in = g->select = g->file_rows = g->value_first = -1;
     g->expert_ids = g->streams = g->file_row_ids = g->token_rows = -1;
+    g->next_row = g->has_next = -1;
     g->adapters = shape->adapters;
     g->n_tok = shape->n_tok;
     g->n_out = shape->n_out;

@@ -180,6 +180,24 @@ def gemma4(is_window, n_shared, n_per_layer, n_expert, is_fused=False):
     return 'gemma4', keys, t
 
 
+def lfm2_centred():
+    """Short convolutions around attention, whose tokens see later ones."""
+    n_embd, n_ff, length = 64, 96, 16
+    keys = base(n_embd, 3, n_ff, 4, [0, 2, 0], length)
+    keys.update({'shortconv.l_cache': 3, 'attention.causal': False, 'pooling_type': 2})
+    t = {'token_embd.weight': [n_embd, N_VOCAB], 'token_embd_norm.weight': [n_embd]}
+    for i in range(3):
+        at = 'blk.%d.' % i
+        if i == 1:
+            t.update(attention(at, n_embd, 4, 2, length))
+            t.update(head_norms(at, length))
+        else:
+            t.update({at + 'attn_norm.weight': [n_embd], at + 'shortconv.in_proj.weight': [n_embd, 3 * n_embd],
+                      at + 'shortconv.conv.weight': [3, n_embd], at + 'shortconv.out_proj.weight': [n_embd, n_embd]})
+        t.update(ffn(at, n_embd, n_ff))
+    return 'lfm2', keys, t
+
+
 def qwen_delta(arch, has_experts, is_interleaved):
     """A layer with a delta net, and one with gated attention, whose Q, K and V are one matrix. Interleaved: for each
     head of k its q, k, v and gate."""
@@ -824,6 +842,7 @@ MODELS = {
     'nemotron_h_moe-layers': nemotron_h_moe,
     'plm-dense': plm,
     'bitnet-dense': bitnet,
+    'lfm2-centred': lfm2_centred,
     'qwen35-fused': lambda: qwen_delta('qwen35', False, False),
     'qwen3next-interleaved': lambda: qwen_delta('qwen3next', True, True),
     'rwkv6-dense': rwkv6,
