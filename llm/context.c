@@ -95,7 +95,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: expected 1 to %d", ctx->n_ctx,
                         LLM_MAX_CTX);
-    if (n_select > 0 && ctx->n_ctx > n_select && m->hparams.n_index_head == 0)
+    if (llm_hparams_n_unselected(&m->hparams) > 0 && ctx->n_ctx > n_select)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "ctx-size %d: '%s' selects %d tokens for attention in longer contexts, "
                         "which is not supported; set ctx-size to %d or less",

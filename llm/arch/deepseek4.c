@@ -83,6 +83,12 @@ static tdm_status tables_check(const llm_key_reader *r, const llm_hparams *h) {
 
 static void deepseek4_read(llm_key_reader *r, llm_hparams *h) {
     int32_t n_group = 0;
+    if (r->status == TDM_OK && h->is_bidirectional)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.attention.causal' is false: rows that stand for runs of "
+                             "tokens are not supported where tokens see later ones; use a model "
+                             "that is causal",
+                             llm_gguf_name(r->gguf), r->arch);
     llm_key_int(r, "attention.q_lora_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h->n_lora_q);
     llm_key_int(r, "attention.output_group_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &n_group);
     llm_key_int(r, "attention.output_lora_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,

@@ -170,11 +170,17 @@ typedef struct llm_hparams {
     tdm_rope_params rope;
 } llm_hparams;
 
+/* Tokens of the longest context whose attention does not select, where selecting is not supported:
+ * there is no index, or tokens see later ones. 0 = there is no such limit. */
+static inline int32_t llm_hparams_n_unselected(const llm_hparams *h) {
+    return h->n_index_head == 0 || h->is_bidirectional ? h->n_select : 0;
+}
+
 /* Tokens of the longest context that the model is made for: as trained, or as many as its attention
  * can see. */
 static inline int32_t llm_hparams_n_ctx(const llm_hparams *h) {
-    const bool is_limited = h->n_select > 0 && h->n_index_head == 0;
-    return is_limited && h->n_select < h->n_ctx_train ? h->n_select : h->n_ctx_train;
+    const int32_t most = llm_hparams_n_unselected(h);
+    return most > 0 && most < h->n_ctx_train ? most : h->n_ctx_train;
 }
 
 /* The table that stays in the file, from which a context reads *n_row rows for each token
