@@ -10,6 +10,7 @@
  */
 #include <math.h>
 
+#include "llm/arch/arch.h"
 #include "tests/model/arch_scene.h"
 #include "tests/model/changed_model.h"
 #include "tests/model/group_device.h"
@@ -371,6 +372,15 @@ static void test_changed_keys(void **state) {
             changed_value value;
         } keys[3];
     } rows[] = {
+        /* Tokens see later ones in layers with a window alone. */
+        {"gemma4-dense",
+         "gemma4-dense.noncausal",
+         {{"attention.causal", {LLM_GGUF_BOOL, .number = 0}}}},
+        /* The tokens of an encoder always see later ones. */
+        {"bert-dense", NULL, {{"attention.causal", {LLM_GGUF_BOOL, .number = 1}}}},
+        {"modern-bert-dense", NULL, {{"attention.causal", {LLM_GGUF_BOOL, .number = 1}}}},
+        /* It allows marks in prompts; a prompt without marks is computed as before. */
+        {"hrm_text-dense", NULL, {{"hrm.prefix_lm", {LLM_GGUF_BOOL, .number = 1}}}},
         /* the length of the config's heads, which converters of this model write */
         {"kimi-linear-heads", NULL, {{"attention.value_length", {LLM_GGUF_U32, .number = 72}}}},
         {"kimi-linear-heads", NULL, {{"attention.value_length", {.is_absent = true}}}},
@@ -414,6 +424,93 @@ static void test_changed_keys(void **state) {
     }
 }
 
+/* An index does not select among later tokens. */
+static void test_select_noncausal(void **state) {
+    const char *from = model_file("deepseek32-select");
+    (void)state;
+    assert_non_null(from);
+    llm_model *model = model_opened(from);
+    assert_true(model->hparams.n_index_head > 0);
+    assert_true(llm_hparams_n_ctx(&model->hparams) > model->hparams.n_select);
+    llm_model_close(model);
+    const changed_value is_false = {.type = LLM_GGUF_BOOL};
+    from = changed_model_copy(from, "both.gguf", "attention.causal", is_false);
+    model = rig_model(from, rig_device(NULL, "reference", 2));
+    select_refused(model);
+    llm_model_close(model);
+}
+
+/* The hidden states of `n` tokens, which belong to these sequences (NULL = one). */
+static void hidden_give(llm_model *model, const int32_t *tokens, const int32_t *seqs, int n,
+                        float *rows) {
+    const size_t len = (size_t)model->hparams.n_embd;
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 512,
+                                       .n_ubatch = 64,
+                                       .n_seq = 2,
+                                       .gives_embeddings = true};
+    llm_context *ctx = rig_context(model, &params);
+    const llm_batch batch = {.tokens = tokens, .seqs = seqs, .n_tok = n};
+    tdm_error err = {0};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    for (int32_t i = 0; i < n; i++)
+        memcpy(rows + (size_t)i * len, llm_context_hidden(ctx, i), len * sizeof *rows);
+    llm_context_destroy(ctx);
+}
+
+/* A convolution that reads the next token reads that of the same text: of two texts in a step, one
+ * of which is a single token. */
+static void test_next_tokens(void **state) {
+    enum { N = 12, ODD = 5, MAX_EMBD = 64 };
+    int32_t seqs[N] = {0}, first[N];
+    static float both[N * MAX_EMBD], alone[N * MAX_EMBD];
+    (void)state;
+    const char *from = model_file("lfm2-centred");
+    assert_non_null(from);
+    llm_model *model = rig_model(from, rig_device(NULL, "reference", 2));
+    const size_t len = (size_t)model->hparams.n_embd;
+    assert_in_range(len, 1, MAX_EMBD);
+    seqs[ODD] = 1;
+    for (int i = 0, n = 0; i < N; i++)
+        if (i != ODD) first[n++] = scene.tokens[i];
+    hidden_give(model, scene.tokens, seqs, N, both);
+    hidden_give(model, &scene.tokens[ODD], NULL, 1, alone);
+    assert_true(rig_nmse(alone, both + ODD * len, len) <= BOUND);
+    hidden_give(model, first, NULL, N - 1, alone);
+    memmove(both + ODD * len, both + (ODD + 1) * len, (N - 1 - ODD) * len * sizeof *both);
+    assert_true(rig_nmse(alone, both, (N - 1) * len) <= BOUND);
+    /* And the next token counts. */
+    hidden_give(model, first, NULL, N - 2, both);
+    assert_true(rig_nmse(alone, both, (N - 2) * len) > 1e-3);
+    llm_model_close(model);
+}
+
+/* Older files of Qwen 1.5 MoE have one width: of the shared expert, and of all that a token
+ * chooses. */
+static void test_expert_widths(void **state) {
+    const char *from = model_file("qwen2moe-moe");
+    (void)state;
+    assert_non_null(from);
+    const char *path =
+        changed_model_copy(from, "one.gguf", "expert_feed_forward_length", CHANGED_NUMBER(0));
+    path = changed_model_copy(path, "two.gguf", "feed_forward_length", CHANGED_NUMBER(768));
+    llm_model *model = model_opened(path); /* the matrices of its two experts have 384 columns */
+    assert_int_equal(model->hparams.n_ff_expert, 384);
+    assert_int_equal(model->hparams.n_ff_shared, 192); /* its key */
+    llm_model_close(model);
+    path = changed_model_copy(path, "three.gguf", "expert_shared_feed_forward_length",
+                              CHANGED_NUMBER(0));
+    llm_hparams h;
+    llm_gguf *g = NULL;
+    const llm_arch *arch = NULL;
+    tdm_error err = {0};
+    RIG_OK(llm_gguf_open(path, &g, &err));
+    RIG_OK(llm_arch_find("qwen2moe", &arch, &err));
+    RIG_OK(llm_hparams_read(g, arch, &h, &err));
+    llm_gguf_close(g);
+    assert_int_equal(h.n_ff_shared, 768);
+}
+
 /* Keys with which the model would compute something else are refused. A fixture that is not there
  * is left out. */
 static void test_refused_keys(void **state) {
@@ -429,6 +526,9 @@ static void test_refused_keys(void **state) {
         {"bailingmoe3-heads", "kda.safe_gate", {LLM_GGUF_BOOL, .number = 0}, TDM_UNSUPPORTED},
         {"bailingmoe3-heads", "kda.safe_gate", {LLM_GGUF_BOOL, .number = 1}, TDM_OK},
         {"bailingmoe3-heads", "kda.safe_gate", {.is_absent = true}, TDM_OK},
+        {"deepseek4-long", "attention.causal", {LLM_GGUF_BOOL, .number = 0}, TDM_UNSUPPORTED},
+        /* A centred convolution reads three tokens. */
+        {"lfm2-centred", "shortconv.l_cache", {LLM_GGUF_U32, .number = 4}, TDM_UNSUPPORTED},
         {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 2}, TDM_DATA_LOSS},
         {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 1}, TDM_OK},
         /* of another model */
@@ -460,6 +560,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_archs),        cmocka_unit_test(test_rope_types),
         cmocka_unit_test(test_rope_factors), cmocka_unit_test(test_rope_alpha),
         cmocka_unit_test(test_window_rope),  cmocka_unit_test(test_window_scaling),
-        cmocka_unit_test(test_changed_keys), cmocka_unit_test(test_refused_keys)};
+        cmocka_unit_test(test_changed_keys), cmocka_unit_test(test_expert_widths),
+        cmocka_unit_test(test_next_tokens),  cmocka_unit_test(test_select_noncausal),
+        cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
