@@ -34,6 +34,7 @@ const rt_vendor rt_vendor_this = {
     .targets_option = "-Dptx_targets",
     .error_name = "cuGetErrorName",
     .peer_by_context = "cuCtxEnablePeerAccess",
+    .function_load = "cuFuncLoad", /* CUDA 12.4 */
     .launch_ex = "cuLaunchKernelEx",
     .early_version = 12030, /* CUDA 12.3, the first with CUgraphEdgeData */
     .least_early = 90,

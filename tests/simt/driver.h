@@ -67,7 +67,8 @@ static inline int simt_device_of(const simt_context *c) {
  * ended: the function waits for that. The caller holds simt_mutex. */
 rt_result simt_loss_of(const simt_context *c);
 
-/* Waits until no command of the device is left, as drivers do before they release memory. Returns
+/* Waits until no command of the device is left, as drivers do before they release memory, and may
+ * do before they load a function. Returns
  * at once while the device is held, since the test that holds it would wait for ever: the count of
  * waits (tandem_simt_waits) shows the call. */
 void simt_idle_wait(const simt_context *c);

@@ -24,12 +24,54 @@ rt_result simt_module_unload(void *module) {
     return RT_SUCCESS;
 }
 
+/* Functions of CUDA that were looked up last and are loaded at their first launch, unless the caller
+ * loads them before. More than the functions of a plan. Under simt_mutex. */
+static const simt_kernel *partial[64];
+
+#ifndef SIMT_HIP
+static void partial_add(const simt_kernel *kernel) {
+    static size_t n_added;
+    pthread_mutex_lock(&simt_mutex);
+    partial[n_added++ % (sizeof partial / sizeof *partial)] = kernel;
+    pthread_mutex_unlock(&simt_mutex);
+}
+#endif
+
+/* Returns whether the function was not loaded yet. */
+static bool partial_end(const simt_kernel *kernel) {
+    bool was_partial = false;
+    pthread_mutex_lock(&simt_mutex);
+    for (size_t i = 0; i < sizeof partial / sizeof *partial; i++) {
+        if (partial[i] != kernel) continue;
+        partial[i] = NULL;
+        was_partial = true;
+    }
+    pthread_mutex_unlock(&simt_mutex);
+    return was_partial;
+}
+
 rt_result simt_module_function(void **function_out, void *module, const char *name) {
     CALL(module_function, true);
     (void)module;
     *function_out = simt_kernel_find(name);
-    return *function_out != NULL ? RT_SUCCESS : RT_NOT_FOUND;
+    if (*function_out == NULL) return RT_NOT_FOUND;
+#ifndef SIMT_HIP
+    partial_add(*function_out); /* lazy loading */
+#endif
+    return RT_SUCCESS;
 }
+
+#ifndef SIMT_HIP
+/* Not in RT_DRIVER_LIST (driver.h). */
+EXPORT rt_result simt_function_load(void *function) __asm__("cuFuncLoad");
+
+rt_result simt_function_load(void *function) {
+    CALL_UNSAFE(function_load);
+    if (function == NULL) return INVALID_HANDLE;
+    (void)partial_end(function);
+    return RT_SUCCESS;
+}
+#endif
 
 /* Only the largest size of shared memory can be set. */
 rt_result simt_function_set(void *function, int attribute, int value) {
@@ -83,6 +125,7 @@ static rt_result kernel_launch(const rt_launch_config *config, const simt_kernel
     /* CUDA's documents do not say what a capture makes of an early launch that depends on none or
      * on several launches. */
     if (is_early && s->capture != NULL && s->front.n != 1) return RT_INVALID_VALUE;
+    if (partial_end(kernel)) simt_idle_wait(s->context);
     simt_command c = {.kind = COMMAND_LAUNCH,
                       .launch = {.kernel = kernel,
                                  .grid = {config->grid_x, config->grid_y, config->grid_z},

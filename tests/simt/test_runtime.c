@@ -371,6 +371,31 @@ static void test_freed_later(void **state) {
     assert_int_equal(simt_live(), before);
 }
 
+/* The first launch of a kernel does not wait for what the device computes, as a driver may do that
+ * loads kernels lazily. */
+static void test_first_launch(void **state) {
+    (void)state;
+    static const char *const graphs[] = {"yes", "no"};
+    for (size_t g = 0; g < 2; g++) {
+        scene s = scene_open(graphs[g], 1);
+        scene_submit(&s, 1);
+        OK(tdm_semaphore_ops.wait(s.done, 1, TDM_WAIT_FOREVER, &err));
+        scene other = scene_open(graphs[g], 1); /* its device loads the kernels for itself */
+        const long n_wait = simt_waits();
+        simt_hold(true);
+        scene_submit(&s, 2);
+        scene_submit(&other, 1);
+        const long n_more = simt_waits();
+        simt_hold(false);
+        assert_int_equal(n_more, n_wait);
+        OK(tdm_semaphore_ops.wait(other.done, 1, TDM_WAIT_FOREVER, &err));
+        scene_check(&other);
+        OK(tdm_semaphore_ops.wait(s.done, 2, TDM_WAIT_FOREVER, &err));
+        scene_close(&other);
+        scene_close(&s);
+    }
+}
+
 /* An allocation that fits only with memory that is kept gets it, and waits for it. */
 static void test_kept_memory_needed(void **state) {
     (void)state;
@@ -811,6 +836,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_import_twice),
         cmocka_unit_test(test_freed_later),
         cmocka_unit_test(test_kept_memory_needed),
+        cmocka_unit_test(test_first_launch),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

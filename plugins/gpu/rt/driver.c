@@ -75,6 +75,8 @@ static tdm_status functions_get(rt_driver *d, tdm_error *err) {
         function_get(d->library, vendor->peer_by_device, &d->peer_by_device);
     if (vendor->shared_alloc != NULL)
         function_get(d->library, vendor->shared_alloc, &d->shared_alloc);
+    if (vendor->function_load != NULL)
+        function_get(d->library, vendor->function_load, &d->function_load);
     if (vendor->launch_ex != NULL) function_get(d->library, vendor->launch_ex, &d->launch_ex);
     return TDM_OK;
 }

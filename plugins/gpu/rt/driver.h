@@ -187,6 +187,8 @@ typedef struct rt_vendor {
     /* Symbols of the function that makes the memory of a peer accessible from the present context,
      * by the peer's context or by its device: one of them is not NULL. */
     const char *peer_by_context, *peer_by_device;
+    /* Symbol of the function that finishes loading a function; NULL where module_function does. */
+    const char *function_load;
     /* Symbol and flags of the function that allocates device memory which other devices may access
      * while kernels run; NULL where memory of memory_alloc is such memory. */
     const char *shared_alloc;
@@ -248,6 +250,7 @@ typedef struct rt_driver {
     rt_result (*peer_by_context)(void *context, unsigned flags);
     rt_result (*peer_by_device)(int device, unsigned flags);
     rt_result (*shared_alloc)(uint64_t *address_out, size_t size, unsigned flags);
+    rt_result (*function_load)(void *function);
     rt_result (*launch_ex)(const rt_launch_config *config, void *function, void **params,
                            void **extra);
     void *library;    /* of dlopen */

@@ -283,9 +283,17 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, int32_t
     }
     symbol_print(step, size, symbol);
     rt_result result = device->fn->module_function(function_out, *module, symbol);
+    if (result != RT_SUCCESS) {
+        *function_out = NULL;
+        return rt_fail(device, err, result, RT_FN_module_function);
+    }
+    /* A driver that loads lazily may leave the rest to the first launch. It may wait for the card
+     * then, where a kernel may wait for another member that goes on only after the launch. */
+    if (device->fn->function_load == NULL) return TDM_OK;
+    result = device->fn->function_load(*function_out);
     if (result == RT_SUCCESS) return TDM_OK;
     *function_out = NULL;
-    return rt_fail(device, err, result, RT_FN_module_function);
+    return rt_fail_symbol(device, err, result, rt_vendor_this.function_load);
 }
 
 /* Raises the function's limit of shared memory where a step needs more than the default. It is
