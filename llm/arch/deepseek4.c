@@ -131,7 +131,9 @@ static void deepseek4_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t 
     spec->window_kind = TDM_WINDOW_SLIDING;
     if (layer < h->n_layer_given) spec->expert_table = table_of(gguf, layer)->data; /* checked */
     spec->glu.limit = llm_limit_of(gguf, h->arch, limit_keys[0], layer);
-    spec->glu_dense.limit = llm_limit_of(gguf, h->arch, limit_keys[1], layer);
+    /* Files may have one limit for both. */
+    const bool has_own = llm_gguf_key_find(gguf, "deepseek4.swiglu_clamp_shexp") != NULL;
+    spec->glu_dense.limit = llm_limit_of(gguf, h->arch, limit_keys[has_own ? 1 : 0], layer);
     spec->rope.attn_factor = 1;
     if (run == 0) {
         spec->rope.freq_scale = 1;

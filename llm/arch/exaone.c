@@ -12,10 +12,13 @@ const llm_arch llm_arch_exaone = {
     .act = TDM_ACT_SILU,
 };
 
-/* Only the model of 64 layers has windows. */
+/* Only the model of 64 layers has windows, also where its file lacks the key. */
 static void exaone4_read(llm_key_reader *r, llm_hparams *h) {
     (void)r;
-    if (h->n_layer != 64) h->window = 0;
+    if (h->n_layer != 64)
+        h->window = 0;
+    else if (h->window == 0)
+        h->window = 4096;
 }
 
 /* Where some layers have a window, the others do not rotate their heads. */

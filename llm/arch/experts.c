@@ -153,6 +153,7 @@ const llm_arch llm_arch_mellum = {
 };
 
 static void mimo2_read(llm_key_reader *r, llm_hparams *h) {
+    if (h->window_freq_base == 0) h->window_freq_base = 10000.0f;
     llm_key_float(r, "attention.value_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->value_scale);
 }
 

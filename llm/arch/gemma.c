@@ -20,6 +20,10 @@ const llm_arch llm_arch_gemma = {
  * head. */
 static void gemma2_read(llm_key_reader *r, llm_hparams *h) {
     (void)r;
+    /* What files from before these keys were written mean. */
+    if (h->attention_softcap == 0) h->attention_softcap = 50.0f;
+    if (h->logit_softcap == 0) h->logit_softcap = 30.0f;
+    if (h->window == 0) h->window = 4096;
     if (h->n_layer == 46) h->attention_scale = 1.0f / sqrtf((float)h->n_embd / (float)h->n_head);
 }
 

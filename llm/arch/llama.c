@@ -186,6 +186,11 @@ const llm_arch llm_arch_plamo = {
     .act = TDM_ACT_SILU,
 };
 
+static void plamo3_read(llm_key_reader *r, llm_hparams *h) {
+    (void)r;
+    if (h->window_freq_base == 0) h->window_freq_base = 10000.0f;
+}
+
 const llm_arch llm_arch_plamo3 = {
     .name = "plamo3",
     .families = "PLaMo 3",
@@ -197,6 +202,7 @@ const llm_arch llm_arch_plamo3 = {
     .rope = TDM_ROPE_HALVES,
     .ffn = LLM_FFN_FUSED,
     .act = TDM_ACT_SILU,
+    .read = plamo3_read,
 };
 
 const llm_arch llm_arch_talkie = {

@@ -18,6 +18,7 @@ typedef struct changed_value {
 #define CHANGED_NUMBER(value) ((changed_value){.type = LLM_GGUF_U32, .number = (value)})
 #define CHANGED_REAL(value)   ((changed_value){.type = LLM_GGUF_F32, .real = (value)})
 #define CHANGED_TEXT(value)   ((changed_value){.type = LLM_GGUF_STRING, .text = (value)})
+#define CHANGED_ABSENT        ((changed_value){.is_absent = true})
 
 /* Writes the file again to `path`, with key ARCHITECTURE.suffix, which the file may lack, set to
  * the value. Fails the running test on failure. */

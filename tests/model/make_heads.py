@@ -415,6 +415,21 @@ def nemotron_h_moe():
     return 'nemotron_h_moe', keys, t
 
 
+def exaone4():
+    """With 64 layers three of four have a window, also without a key; the others do not rotate their heads."""
+    n_embd, n_layer, length = 32, 64, 16
+    keys = base(n_embd, n_layer, 32, 2, 1, length)
+    t = ends(n_embd, True)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 2, 1, length))
+        t.update(head_norms(at, length))
+        t.update(ffn(at, n_embd, 32))
+        del t[at + 'attn_norm.weight'], t[at + 'ffn_norm.weight']
+        t.update({at + 'post_attention_norm.weight': [n_embd], at + 'post_ffw_norm.weight': [n_embd]})
+    return 'exaone4', keys, t
+
+
 def plm():
     n_embd, n_layer, n_head, nope, n_rot, n_v, n_lora = 64, 2, 4, 32, 16, 32, 32
     keys = base(n_embd, n_layer, 96, n_head, n_head)
@@ -840,6 +855,7 @@ MODELS = {
     'nanbeige-rounds': lambda: nanbeige(2, True),
     'nanbeige-bare': lambda: nanbeige(3, False),
     'nemotron_h_moe-layers': nemotron_h_moe,
+    'exaone4-layers': exaone4,
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'lfm2-centred': lfm2_centred,
