@@ -25,6 +25,7 @@
 #include "core/graph/builder_nodes.h"
 #include "tandem/plugin.h"
 #include "tests/gpu/upload_case.h"
+#include "tests/simt/driver_calls.h"
 
 /* The emulated driver takes 64 commands of a stream, then its caller waits. */
 enum { N = 257, N_ADD = 70, N_SUBMIT = 200, N_WAITER = 4, WEIGHT_SIZE = 8 * 34 };
@@ -32,29 +33,7 @@ enum { N = 257, N_ADD = 70, N_SUBMIT = 200, N_WAITER = 4, WEIGHT_SIZE = 8 * 34 }
 static const tdm_plugin *plugin;
 static tdm_instance *instance;
 static const char *driver_path, *other_driver_path;
-static void (*simt_hold)(bool hold);
-static void (*simt_fail)(const char *name, long in, int result);
-static bool (*simt_has_failed)(void);
-static long (*simt_live)(void);
-static uint64_t (*simt_submissions)(void);
-static long (*simt_waits)(void);
 static char logged[512]; /* the last message of the plugin */
-
-/* Functions of the driver that tests call. */
-static struct {
-    int (*context_retain)(void **context_out, int device);
-    int (*context_release)(int device);
-    int (*context_set)(void *context);
-    int (*memory_alloc)(uint64_t *address_out, size_t size);
-    int (*memory_free)(uint64_t address);
-    int (*host_register)(void *pointer, size_t size, unsigned flags);
-    int (*host_unregister)(void *pointer);
-    int (*stream_create)(void **stream_out, unsigned flags);
-    int (*stream_destroy)(void *stream);
-    int (*capture_begin)(void *stream, int mode);
-    int (*capture_end)(void *stream, void **graph_out);
-    int (*graph_destroy)(void *graph);
-} cu;
 
 static void host_log(void *context, int32_t level, const char *format, ...) {
     va_list args;
@@ -784,35 +763,6 @@ static int plugin_end(void **state) {
     return 0;
 }
 
-/* ISO C has no conversion from an object's pointer to a function's. */
-static bool symbol_get(void *library, const char *name, void *function_out) {
-    void *found = library != NULL ? dlsym(library, name) : NULL;
-    memcpy(function_out, &found, sizeof found);
-    if (found == NULL) printf("%s: %s\n", name, dlerror());
-    return found != NULL;
-}
-
-static bool driver_symbols_get(void *driver) {
-    return symbol_get(driver, "tandem_simt_hold", &simt_hold) &&
-           symbol_get(driver, "tandem_simt_fail", &simt_fail) &&
-           symbol_get(driver, "tandem_simt_has_failed", &simt_has_failed) &&
-           symbol_get(driver, "tandem_simt_live", &simt_live) &&
-           symbol_get(driver, "tandem_simt_submissions", &simt_submissions) &&
-           symbol_get(driver, "tandem_simt_waits", &simt_waits) &&
-           symbol_get(driver, "cuDevicePrimaryCtxRetain", &cu.context_retain) &&
-           symbol_get(driver, "cuDevicePrimaryCtxRelease_v2", &cu.context_release) &&
-           symbol_get(driver, "cuCtxSetCurrent", &cu.context_set) &&
-           symbol_get(driver, "cuMemAlloc_v2", &cu.memory_alloc) &&
-           symbol_get(driver, "cuMemFree_v2", &cu.memory_free) &&
-           symbol_get(driver, "cuMemHostRegister_v2", &cu.host_register) &&
-           symbol_get(driver, "cuMemHostUnregister", &cu.host_unregister) &&
-           symbol_get(driver, "cuStreamCreate", &cu.stream_create) &&
-           symbol_get(driver, "cuStreamDestroy_v2", &cu.stream_destroy) &&
-           symbol_get(driver, "cuStreamBeginCapture_v2", &cu.capture_begin) &&
-           symbol_get(driver, "cuStreamEndCapture", &cu.capture_end) &&
-           symbol_get(driver, "cuGraphDestroy", &cu.graph_destroy);
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_captured),
@@ -843,8 +793,8 @@ int main(int argc, char **argv) {
     if (argc != 4) return 2;
     driver_path = argv[2];
     other_driver_path = argv[3];
-    if (!symbol_get(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), "tdm_plugin_entry_v0", &entry) ||
-        !driver_symbols_get(dlopen(argv[2], RTLD_NOW | RTLD_LOCAL)) ||
+    if (!driver_symbol_get(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), "tdm_plugin_entry_v0", &entry) ||
+        !driver_calls_get(dlopen(argv[2], RTLD_NOW | RTLD_LOCAL)) ||
         entry(&host, &plugin, &err) != TDM_OK)
         return 1;
     return cmocka_run_group_tests(tests, plugin_begin, plugin_end);
