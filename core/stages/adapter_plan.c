@@ -76,12 +76,16 @@ static tdm_status node_side(sides *s, int32_t index, tdm_error *err) {
 }
 
 /* A view moves no bytes and is where the node before it is; views in front of all other nodes are
- * where the first of those is. */
+ * where the first of those is. The side of a weight is found for views, too: no other node may read
+ * it, as in a group's graph for a member whose layers do not use what is sliced. */
 static tdm_status sides_find(sides *s, bool *is_whole, tdm_error *err) {
     tdm_status status = sides_begin(s, err);
     int32_t first = -1;
     for (int32_t i = 0; status == TDM_OK && i < s->graph->n_node; i++) {
         if (tdm_op_is_view(tdm_graph_node(s->graph, i)->op)) {
+            const int32_t base = s->places[tdm_graph_node(s->graph, i)->src[0]].base;
+            if (tdm_graph_value(s->graph, base)->kind == TDM_VALUE_WEIGHT)
+                source_needs_fallback(s, i, base);
             s->node[i] = i > 0 ? s->node[i - 1] : ADAPTER_MAIN;
             continue;
         }

@@ -295,6 +295,30 @@ static void test_copies_of_weights_follow(void **state) {
     tdm_graph_free(graph);
 }
 
+/* A view of a weight that no other node reads, behind a node that the fallback runs. */
+static void test_views_of_weights(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_builder *b = begin();
+    const int32_t x = input(b, "x", 8, 1);
+    tdm_build_output(b, tdm_build_add(b, x, x), "y");
+    tdm_build_reshape(b, weight(b, "w", 8, 1, 0), 4, 2, 1, 1);
+    tdm_graph *graph = end(b);
+    tdm_runtime *rt = runtime_with("refuse=add", NULL);
+    acquired l = acquire(rt, "m");
+    bound_plan n = bound_begin(&l, graph);
+    float row[8], y[8];
+    x_fill(row, 8, 1);
+    bound_put(&n, "x", row, sizeof row);
+    OK(bound_run(&n, err));
+    bound_take(&n, "y", y, sizeof y);
+    for (int i = 0; i < 8; i++) assert_true(y[i] == 2 * row[i]);
+    bound_end(&n);
+    release(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(graph);
+}
+
 static void test_private_weights_need_items(void **state) {
     (void)state;
     if (!has_cpu()) skip();
@@ -753,6 +777,7 @@ int main(void) {
         cmocka_unit_test(test_weights_live_where_they_are_read),
         cmocka_unit_test(test_empty_weights),
         cmocka_unit_test(test_copies_of_weights_follow),
+        cmocka_unit_test(test_views_of_weights),
         cmocka_unit_test(test_private_weights_need_items),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_failures),
