@@ -433,6 +433,25 @@ static tdm_status shift_check(llm_context *ctx, int32_t seq, int32_t n_keep, int
     return status;
 }
 
+/* Shifts a sequence of n_tok tokens by computing all remaining tokens again. Refuses it, before
+ * anything changes, if pages for them are missing, since other sequences keep those that they share
+ * with this one. */
+static tdm_status shift_redo(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
+                             int32_t n_tok, tdm_error *err) {
+    const int32_t page_len = ctx->cache.desc.page_len, n_left = n_tok - n_discard;
+    const int32_t n_needed = (n_left + page_len - 1) / page_len;
+    const int32_t n_there = llm_kv_free_count(ctx->kv) + llm_kv_own_count(ctx->kv, seq);
+    if (n_needed > n_there)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "the cache is full: a shift of sequence %d computes %d tokens again, which "
+                        "need %d pages, %d of %d can be used; use a larger ctx-size or fewer "
+                        "sequences",
+                        seq, n_left, n_needed, n_there, (int32_t)ctx->cache.n_page);
+    notes_shift(ctx, seq, n_keep, n_discard, n_tok);
+    llm_tables_truncate(ctx, seq, 0);
+    return tokens_redo(ctx, seq, seq, 0, n_left, err);
+}
+
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err) {
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
@@ -449,11 +468,9 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     if (status == TDM_OK) status = shift_check(ctx, seq, n_keep, n_discard, err);
     if (status != TDM_OK || n_discard == 0) return status;
     const int32_t n_tok = llm_kv_length(ctx->kv, seq);
+    if (!llm_window_survives(ctx, seq, n_keep, n_discard))
+        return shift_redo(ctx, seq, n_keep, n_discard, n_tok, err);
     if (ctx->window != NULL) notes_shift(ctx, seq, n_keep, n_discard, n_tok);
-    if (!llm_window_survives(ctx, seq, n_keep, n_discard)) { /* compute all tokens again */
-        llm_tables_truncate(ctx, seq, 0);
-        return tokens_redo(ctx, seq, seq, 0, n_tok - n_discard, err);
-    }
     status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, &jobs, err);
     if (status == TDM_OK && ctx->window != NULL) {
         window_jobs = (llm_kv_shift_jobs){ctx->window_jobs, ctx->window_jobs + ctx->max_window_job,

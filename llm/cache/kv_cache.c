@@ -216,6 +216,14 @@ int32_t llm_kv_free_count(const llm_kv *kv) {
     return kv->n_free;
 }
 
+int32_t llm_kv_own_count(const llm_kv *kv, int32_t seq) {
+    const tdm_page_entry *entries = llm_kv_entries(kv, seq);
+    int32_t n = 0;
+    for (int32_t i = 0; i < llm_kv_entry_count(kv, seq); i++)
+        if (i == 0 || entries[i].page != entries[i - 1].page) n += kv->n_user[entries[i].page] == 1;
+    return n;
+}
+
 void llm_kv_forget(llm_kv *kv, int32_t seq, int32_t from, int32_t to) {
     if (!has_seq(kv, seq) || from >= to) return;
     kv_seq *s = &kv->seqs[seq];

@@ -41,6 +41,8 @@ int64_t llm_kv_room(const llm_kv *kv, int32_t seq);
 
 /* Pages that no sequence uses. */
 int32_t llm_kv_free_count(const llm_kv *kv);
+/* Pages that this sequence uses and no other. */
+int32_t llm_kv_own_count(const llm_kv *kv, int32_t seq);
 
 /* Appends n_tok tokens to a sequence and gives their cells: cells_out[n_tok] = page * page_len +
  * slot. TDM_RESOURCE_EXHAUSTED says how many pages are missing and what to do (a larger ctx-size,

@@ -240,6 +240,30 @@ static void check_shift(const bench *b) {
     free(expected);
 }
 
+/* A shift that has to compute tokens again, for which pages are missing since another sequence uses
+ * those of the sequence too, is refused and changes nothing. */
+static void check_refused_shift(const bench *b) {
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 360, .n_ubatch = 16, .n_seq = 2, .page_len = 4};
+    tdm_error err = {0};
+    llm_context *ctx = rig_context(b->model, &params);
+    assert_true(llm_context_has_window(ctx));
+    append(b, ctx, 0, 0, 233, TDM_ROLE_PROMPT);
+    RIG_OK(llm_context_fork(ctx, 1, 0, 233, &err));
+    const int32_t n_free = llm_context_free_pages(ctx);
+    assert_int_equal(llm_context_shift(ctx, 0, 150, 81, &err), TDM_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "ctx-size"));
+    assert_int_equal(llm_context_length(ctx, 0), 233);
+    assert_int_equal(llm_context_free_pages(ctx), n_free);
+    append(b, ctx, 0, 233, 235, TDM_ROLE_GENERATED);
+    judge(b, "behind a refused shift", 234);
+    /* Without the other sequence there are enough. */
+    RIG_OK(llm_context_truncate(ctx, 1, 0, &err));
+    RIG_OK(llm_context_shift(ctx, 0, 150, 81, &err));
+    assert_int_equal(llm_context_length(ctx, 0), 154);
+    llm_context_destroy(ctx);
+}
+
 /* A file holds the windows alone. It goes on where it was saved, and a prefix of it where it has
  * what that needs; a context that keeps all tokens refuses it, and one with windows reads the files
  * of such a context. */
@@ -308,6 +332,7 @@ static void test_one_device(void **state) {
         check_truncation(&b);
         check_forks(&b);
         check_shift(&b);
+        check_refused_shift(&b);
         check_file(&b);
         check_memory(&b);
         bench_end(&b);

@@ -234,8 +234,13 @@ static void test_own_tail(void **state) {
     assert_int_equal(llm_kv_own_tail(kv, 3, copies), 0);
     OK(llm_kv_append(kv, 0, 7, cells, err));
     assert_int_equal(llm_kv_own_tail(kv, 0, copies), 0); /* it is its own */
+    assert_int_equal(llm_kv_own_count(kv, 0), 2);
     OK(llm_kv_fork(kv, 1, 0, 6, err));
+    assert_int_equal(llm_kv_own_count(kv, 0), 0);
     assert_int_equal(llm_kv_own_tail(kv, 1, copies), 1);
+    assert_int_equal(llm_kv_own_count(kv, 0), 1);
+    assert_int_equal(llm_kv_own_count(kv, 1), 1);
+    assert_int_equal(llm_kv_own_count(kv, -1), 0);
     job_is(&copies[0], 2, 0, 2, 1);
     entry_is(kv, 1, 0, 0, 0, 4, 0);
     entry_is(kv, 1, 1, 2, 0, 2, 4);
@@ -274,6 +279,7 @@ static void test_shift_in_place(void **state) {
     job_is(&shifts[1], 1, 0, 8, -3);
     job_is(&shifts[2], 2, 0, 4, -3);
     assert_int_equal(llm_kv_entry_count(kv, 0), 4);
+    assert_int_equal(llm_kv_own_count(kv, 0), 3); /* pages, not pieces */
     entry_is(kv, 0, 0, 0, 0, 2, 0);
     entry_is(kv, 0, 1, 0, 5, 3, 2);
     entry_is(kv, 0, 2, 1, 0, 8, 5);
