@@ -158,6 +158,33 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Leaves out weights that no node reads, as a group's graph for a member may have them: they may
+ * lie on the side that does not run the graph, and no plan can be bound to them there. */
+static tdm_status unread_drop(tdm_plan *plan, tdm_error *err) {
+    const tdm_graph *graph = plan->graph;
+    const size_t n_slot = (size_t)graph->n_slot + 1;
+    bool *is_read = calloc(n_slot, sizeof *is_read), is_any_unread = false;
+    tdm_status status = TDM_OK;
+    if (is_read == NULL) return out_of_memory(err);
+    for (int32_t n = 0; n < graph->n_node; n++) {
+        const tdm_node *node = tdm_graph_node(graph, n);
+        for (int32_t i = 0; i < node->n_src; i++)
+            if (node->src[i] >= 0 && tdm_graph_value(graph, node->src[i])->slot >= 0)
+                is_read[tdm_graph_value(graph, node->src[i])->slot] = true;
+    }
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        is_any_unread |= v->kind == TDM_VALUE_WEIGHT && v->slot >= 0 && !is_read[v->slot];
+    }
+    free(is_read);
+    if (!is_any_unread) return TDM_OK;
+    plan->slot_map = malloc(n_slot * sizeof *plan->slot_map);
+    if (plan->slot_map == NULL) return out_of_memory(err);
+    status = tdm_graph_extract(graph, 0, graph->n_node, &plan->own_graph, plan->slot_map, err);
+    if (status == TDM_OK) plan->graph = plan->own_graph;
+    return status;
+}
+
 tdm_status adapter_plan_create(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     tdm_device *device = queue->device;
@@ -165,17 +192,19 @@ tdm_status adapter_plan_create(tdm_queue *queue, const tdm_graph *graph,
     if (status != TDM_OK) return status;
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return out_of_memory(err);
-    sides s = {.device = device, .graph = graph};
     bool is_whole = false;
     plan->device = device;
     plan->queue = queue;
     plan->graph = graph;
+    plan->n_given = graph->n_slot;
     plan->given = calloc((size_t)graph->n_slot + 1, sizeof *plan->given);
     plan->bound = calloc((size_t)graph->n_slot + 1, sizeof *plan->bound);
     if (plan->given == NULL || plan->bound == NULL) status = out_of_memory(err);
+    if (status == TDM_OK) status = unread_drop(plan, err);
+    sides s = {.device = device, .graph = plan->graph};
     if (status == TDM_OK) status = sides_find(&s, &is_whole, err);
     if (status == TDM_OK)
-        status = is_whole ? tdm_device_plan_create(queue->stages.queues[ADAPTER_MAIN], graph,
+        status = is_whole ? tdm_device_plan_create(queue->stages.queues[ADAPTER_MAIN], plan->graph,
                                                    &plan->whole, err)
                           : stages_make(plan, &s, err);
     sides_end(&s);
@@ -195,6 +224,8 @@ void adapter_plan_destroy(tdm_plan *plan) {
     free(plan->stamps);
     free(plan->given);
     free(plan->bound);
+    free(plan->slot_map);
+    tdm_graph_free(plan->own_graph);
     free(plan);
 }
 

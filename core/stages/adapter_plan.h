@@ -22,7 +22,10 @@ typedef struct adapter_weight_stamp {
 struct tdm_plan {
     tdm_device *device;
     tdm_queue *queue;
-    const tdm_graph *graph;
+    const tdm_graph *graph; /* the caller's, or own_graph */
+    tdm_graph *own_graph; /* the caller's without weights that no node reads; NULL = it has none */
+    int32_t *slot_map;    /* [graph->n_slot] slots of the caller's graph; NULL = the same */
+    int32_t n_given;      /* slots of the caller's graph */
     tdm_device_plan *whole; /* the device's own plan; NULL: stages */
     tdm_binding *given;     /* [n_slot] as bound, buffers of the caller's */
     tdm_binding *bound;     /* [n_slot] the same in the device's own buffers */

@@ -112,21 +112,22 @@ static tdm_status worker_start(tdm_queue *q, tdm_error *err) {
 static tdm_status plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                             tdm_error *err) {
     plan->is_bound = false;
-    if (n_binding != plan->graph->n_slot)
+    if (n_binding != plan->n_given)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "bind: %d bindings for %d slots", n_binding,
-                        plan->graph->n_slot);
-    if (n_binding > 0) memcpy(plan->given, bindings, (size_t)n_binding * sizeof *bindings);
+                        plan->n_given);
+    const int32_t n_slot = plan->graph->n_slot;
+    for (int32_t i = 0; i < n_slot; i++)
+        plan->given[i] = bindings[plan->slot_map != NULL ? plan->slot_map[i] : i];
     tdm_status status = TDM_OK;
     if (plan->whole == NULL) {
         status = tdm_stages_bind(&plan->stages, &plan->memory, given_locate, plan, err);
     } else {
-        for (int32_t i = 0; i < n_binding && status == TDM_OK; i++) {
+        for (int32_t i = 0; i < n_slot && status == TDM_OK; i++) {
             tdm_slot_mem at = {0};
             status = given_locate(plan, i, ADAPTER_MAIN, &at, err);
             plan->bound[i] = (tdm_binding){at.mem.buffer, at.off, at.size};
         }
-        if (status == TDM_OK)
-            status = tdm_device_plan_bind(plan->whole, plan->bound, n_binding, err);
+        if (status == TDM_OK) status = tdm_device_plan_bind(plan->whole, plan->bound, n_slot, err);
     }
     plan->is_bound = status == TDM_OK;
     return status;

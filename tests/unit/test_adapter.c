@@ -319,6 +319,37 @@ static void test_views_of_weights(void **state) {
     tdm_graph_free(graph);
 }
 
+/* A weight that no node reads lies on the fallback, and the device runs the graph; then the other
+ * way round. */
+static void test_unread_weights(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    for (int k = 0; k < 2; k++) {
+        tdm_builder *b = begin();
+        const int32_t x = input(b, "x", 8, 1);
+        weight(b, "unread", 8, 8, k == 0 ? TDM_USAGE_MATMUL : 0);
+        tdm_build_output(b, tdm_build_add(b, tdm_build_mul(b, x, weight(b, "w", 8, 1, 0)), x), "y");
+        tdm_graph *graph = end(b);
+        tdm_runtime *rt = runtime_with(k == 0 ? "refuse=matmul" : "refuse=add,mul", NULL);
+        acquired l = acquire(rt, "m");
+        bound_plan n = bound_begin(&l, graph);
+        float row[8], gain[8], y[8];
+        x_fill(row, 8, 1);
+        x_fill(gain, 8, 2);
+        bound_put(&n, "x", row, sizeof row);
+        bound_put(&n, "w", gain, sizeof gain);
+        OK(bound_run(&n, err));
+        bound_take(&n, "y", y, sizeof y);
+        for (int i = 0; i < 8; i++) assert_true(y[i] == row[i] * gain[i] + row[i]);
+        FAILS(TDM_INVALID_ARGUMENT, "bindings for",
+              l.got.plugin->queue->plan_bind(n.plan, n.bindings, graph->n_slot - 1, err));
+        bound_end(&n);
+        release(rt, &l);
+        runtime_end(rt);
+        tdm_graph_free(graph);
+    }
+}
+
 static void test_private_weights_need_items(void **state) {
     (void)state;
     if (!has_cpu()) skip();
@@ -778,6 +809,7 @@ int main(void) {
         cmocka_unit_test(test_empty_weights),
         cmocka_unit_test(test_copies_of_weights_follow),
         cmocka_unit_test(test_views_of_weights),
+        cmocka_unit_test(test_unread_weights),
         cmocka_unit_test(test_private_weights_need_items),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_failures),
