@@ -292,8 +292,9 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     if (status == TDM_OK) status = slots_bind(ctx, &g, graph, false, &slots, err);
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
-        status = node_dev != NULL ? tdm_schedule_place(ctx->scratch, graph, slots, node_dev, err)
-                                  : llm_context_no_memory(err);
+        status = node_dev != NULL
+                     ? tdm_schedule_place(ctx->scratch, graph, slots, node_dev, NULL, err)
+                     : llm_context_no_memory(err);
     }
     if (status == TDM_OK) states_find(ctx, &g, graph, node_dev);
     if (status == TDM_OK) status = page_sizes_find(ctx, ctx->state_dev, err);

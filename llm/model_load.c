@@ -77,7 +77,7 @@ static tdm_status pinned_slots_make(const llm_model *m, const tdm_graph *graph,
 static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *err) {
     tdm_graph *graph = NULL;
     int32_t *value = malloc(((size_t)m->n_weight + 1) * sizeof *value);
-    int32_t *node_dev = NULL;
+    int32_t *node_dev = NULL, *slot_dev = NULL;
     tdm_slot_mem *pinned = NULL;
     uint64_t page_size = 0;
     llm_cache_shape cache = {0};
@@ -90,21 +90,19 @@ static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *e
     if (status == TDM_OK) status = pinned_slots_make(m, graph, value, &pinned, err);
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
-        status = node_dev != NULL
-                     ? tdm_schedule_place(scratch, graph, pinned, node_dev, err)
+        slot_dev = malloc(((size_t)graph->n_slot + 1) * sizeof *slot_dev);
+        status = node_dev != NULL && slot_dev != NULL
+                     ? tdm_schedule_place(scratch, graph, pinned, node_dev, slot_dev, err)
                      : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     }
     for (int32_t w = 0; w < m->n_own && status == TDM_OK; w++) {
-        m->weights[w].dev = 0;
-        for (int32_t i = graph->n_node - 1; i >= 0; i--) {
-            const tdm_node *node = tdm_graph_node(graph, i);
-            for (int32_t s = 0; s < node->n_src; s++)
-                if (value[w] >= 0 && node->src[s] == value[w]) m->weights[w].dev = node_dev[i];
-        }
+        const int32_t dev = value[w] >= 0 ? slot_dev[tdm_graph_value(graph, value[w])->slot] : -1;
+        m->weights[w].dev = dev > 0 ? dev : 0;
     }
     free(value);
     free(pinned);
     free(node_dev);
+    free(slot_dev);
     tdm_graph_free(graph);
     return status;
 }

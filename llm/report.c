@@ -391,8 +391,9 @@ tdm_status llm_model_turns_time(const llm_model *m, const llm_turns *turns,
     tdm_status status = turns_step_begin(&s, m, turns, params, n_tok, n_out, err);
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)s.graph->n_node + 1) * sizeof *node_dev);
-        status = node_dev != NULL ? tdm_schedule_place(s.scratch, s.graph, s.pinned, node_dev, err)
-                                  : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+        status = node_dev != NULL
+                     ? tdm_schedule_place(s.scratch, s.graph, s.pinned, node_dev, NULL, err)
+                     : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
     }
     const tdm_cut_params cut_params = {
         .graph = s.graph, .node_dev = node_dev, .n_dev = turns->n_dev, .caller_dev = -1};

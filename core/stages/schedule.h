@@ -33,11 +33,13 @@ uint64_t tdm_scratch_size(const tdm_scratch *scratch, int32_t i);
 
 /* Decides which device each node would run on, without preparing anything; dev_out[n_node] gets an
  * index into the scratch's devices. `fixed` is NULL or [n_slot] and says where weights and states
- * live that have been placed before. Used at load time to place weights: one lives where the first
- * node that reads it runs. TDM_UNSUPPORTED when no device takes a node: names the op, the value and
- * every device's reason. [queue-serial] */
+ * live that have been placed before. slot_dev_out (nullable) [n_slot] gets the device of each
+ * weight and state that its first reader runs on, through views too; -1 = no node reads it. Used at
+ * load time to place weights. TDM_UNSUPPORTED when no device takes a node: names the op, the value
+ * and every device's reason. [queue-serial] */
 tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
-                              const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err);
+                              const tdm_slot_mem *fixed, int32_t *dev_out, int32_t *slot_dev_out,
+                              tdm_error *err);
 
 /* Bytes that a schedule of `graph` would hold on each device, if the scratch had no other: buffers
  * for what crosses and for temporaries, and what the plans and their queues hold. sizes_out[n_dev]

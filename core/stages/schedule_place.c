@@ -177,11 +177,34 @@ int32_t *tdm_schedule_slot_devs(const tdm_scratch *scratch, const tdm_graph *gra
     return slot_dev;
 }
 
+/* The device of the first node that reads each weight or state, through views too. */
+static tdm_status readers_find(const tdm_graph *graph, const int32_t *node_dev,
+                               int32_t *slot_dev_out, tdm_error *err) {
+    tdm_view_place *places = malloc(((size_t)graph->n_value + 1) * sizeof *places);
+    if (places == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
+    tdm_view_resolve_all(graph, places);
+    for (int32_t i = 0; i < graph->n_slot; i++) slot_dev_out[i] = -1;
+    for (int32_t n = graph->n_node - 1; n >= 0; n--) {
+        const tdm_node *node = tdm_graph_node(graph, n);
+        for (int32_t i = 0; i < node->n_src && !tdm_op_is_view(node->op); i++) {
+            if (node->src[i] < 0) continue;
+            const tdm_value *base = tdm_graph_value(graph, places[node->src[i]].base);
+            if (base->kind == TDM_VALUE_WEIGHT || base->kind == TDM_VALUE_STATE)
+                slot_dev_out[base->slot] = node_dev[n];
+        }
+    }
+    free(places);
+    return TDM_OK;
+}
+
 tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
-                              const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err) {
+                              const tdm_slot_mem *fixed, int32_t *dev_out, int32_t *slot_dev_out,
+                              tdm_error *err) {
     int32_t *slot_dev = tdm_schedule_slot_devs(scratch, graph, fixed, err);
     if (slot_dev == NULL) return TDM_RESOURCE_EXHAUSTED;
     tdm_status status = tdm_schedule_place_slots(scratch, graph, slot_dev, dev_out, err);
+    if (status == TDM_OK && slot_dev_out != NULL)
+        status = readers_find(graph, dev_out, slot_dev_out, err);
     free(slot_dev);
     return status;
 }

@@ -63,7 +63,7 @@ static inline void weights_place(weights *w, tdm_scratch *scratch, tdm_open_devi
     tdm_slot_mem slots[MAX_SLOT];
     assert_true(graph->n_node <= MAX_SLOT && graph->n_slot <= MAX_SLOT);
     slots_of(w, graph, slots);
-    OK(tdm_schedule_place(scratch, graph, slots, node_dev, err));
+    OK(tdm_schedule_place(scratch, graph, slots, node_dev, NULL, err));
     for (int32_t n = 0; n < graph->n_node; n++) {
         const tdm_node *node = tdm_graph_node(graph, n);
         for (int32_t i = 0; i < node->n_src; i++) {

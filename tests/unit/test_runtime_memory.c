@@ -144,7 +144,7 @@ static void test_schedule(void **state) {
     int32_t node_dev[8];
     tdm_slot_mem slots[MAX_SLOT];
     slots_of(&s->w, placed, slots);
-    EACH_ALLOCATION(tdm_schedule_place(s->scratch, placed, slots, node_dev, err));
+    EACH_ALLOCATION(tdm_schedule_place(s->scratch, placed, slots, node_dev, NULL, err));
     tdm_graph_free(placed);
     tdm_schedule_destroy(small);
     tdm_schedule_destroy(large);

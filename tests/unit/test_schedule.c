@@ -168,9 +168,9 @@ static void test_no_device(void **state) {
     int32_t node_dev[4];
     tdm_schedule *schedule = NULL;
     FAILS(TDM_UNSUPPORTED, "softmax 'likelihood': no device runs it: main: op ",
-          tdm_schedule_place(s->scratch, graph, NULL, node_dev, err));
+          tdm_schedule_place(s->scratch, graph, NULL, node_dev, NULL, err));
     FAILS(TDM_UNSUPPORTED, "; help: op ",
-          tdm_schedule_place(s->scratch, graph, NULL, node_dev, err));
+          tdm_schedule_place(s->scratch, graph, NULL, node_dev, NULL, err));
     const tdm_slot_mem slots[MAX_SLOT] = {{{0}, 0, 0}};
     FAILS(TDM_UNSUPPORTED, "is too hard",
           tdm_schedule_create(s->scratch, graph, slots, &schedule, err)); /* and frees the graph */
@@ -186,6 +186,26 @@ static void test_no_device(void **state) {
     tdm_scratch *scratch = NULL;
     FAILS(TDM_INVALID_ARGUMENT, "0 devices", tdm_scratch_create(s->rt, s->devs, 0, &scratch, err));
     FAILS(TDM_INVALID_ARGUMENT, "9 devices", tdm_scratch_create(s->rt, s->devs, 9, &scratch, err));
+    scene_free(s);
+}
+
+/* A weight that is read through a view only goes where the reader runs, not where the view
+ * is. */
+static void test_viewed_weight(void **state) {
+    (void)state;
+    scene *s = scene_make("mul", "", NULL);
+    tdm_builder *b = begin();
+    const int32_t h = tdm_build_scale(b, input(b, "x", 8, 1), 2, 0);
+    const int32_t w = tdm_build_reshape(b, weight(b, "w", 4, 2, 0), 8, 1, 1, 1);
+    tdm_build_output(b, tdm_build_mul(b, h, w), "y");
+    tdm_graph *graph = end(b);
+    int32_t node_dev[4], slot_dev[MAX_SLOT];
+    const int32_t slot = tdm_graph_value(graph, value_named(graph, "w"))->slot;
+    OK(tdm_schedule_place(s->scratch, graph, NULL, node_dev, slot_dev, err));
+    assert_int_equal(node_dev[0], 0);
+    assert_int_equal(node_dev[graph->n_node - 1], 1);
+    assert_int_equal(slot_dev[slot], 1);
+    tdm_graph_free(graph);
     scene_free(s);
 }
 
@@ -392,17 +412,12 @@ static void test_io(void **state) {
 int main(void) {
     unsetenv("TANDEM_PLUGIN_PATH");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device),
-        cmocka_unit_test(test_fallback),
-        cmocka_unit_test(test_third_device),
-        cmocka_unit_test(test_device_that_holds_temps),
-        cmocka_unit_test(test_no_device),
-        cmocka_unit_test(test_shared_weight),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_failing_compute),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_io),
+        cmocka_unit_test(test_one_device),    cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_third_device),  cmocka_unit_test(test_device_that_holds_temps),
+        cmocka_unit_test(test_no_device),     cmocka_unit_test(test_viewed_weight),
+        cmocka_unit_test(test_shared_weight), cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_steady),        cmocka_unit_test(test_failing_compute),
+        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_io),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }
