@@ -80,7 +80,7 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
 static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t index,
                                      tdm_error *err) {
     const tdm_node *node = tdm_graph_node(graph, index);
-    bool needs_fallback = false, is_state = false;
+    adapter_needs needs = {0};
     adapter_side side;
     if (tdm_op_is_view(node->op)) return TDM_OK;
     for (int32_t i = 0; i < node->n_src; i++) {
@@ -88,12 +88,12 @@ static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph,
         if (node->src[i] < 0) continue;
         if (tdm_graph_value(graph, node->src[i])->slot < 0)
             tdm_view_resolve(graph, node->src[i], &place);
-        is_state |= tdm_graph_value(graph, place.base)->kind == TDM_VALUE_STATE;
-        needs_fallback |= adapter_source_side(device, graph, index, place.base) == ADAPTER_FALLBACK;
+        adapter_needs_add(&needs, tdm_graph_value(graph, place.base)->kind,
+                          adapter_source_side(device, graph, index, place.base) ==
+                              ADAPTER_FALLBACK);
     }
     tdm_error why = {0};
-    tdm_status status =
-        adapter_node_side(device, graph, index, needs_fallback, is_state, &side, &why);
+    tdm_status status = adapter_node_side(device, graph, index, &needs, &side, &why);
     return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
 }
 

@@ -70,13 +70,28 @@ adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc);
  * where that is neither a WEIGHT nor a STATE. [any-thread] */
 adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
                                  int32_t base);
-/* The side that runs a node. needs_fallback: some of the weights and caches that it uses live on
- * the fallback; is_state: it uses a cache. TDM_UNSUPPORTED, with the reasons of both sides in *why,
- * where neither runs it. Where the fallback runs it, *why receives the reason of main.
- * [any-thread] */
+/* Where the weights and caches that a node reads live. */
+typedef struct adapter_needs {
+    bool is_state;        /* it uses a cache */
+    bool state_fallback;  /* that cache lives on the fallback */
+    bool weight_fallback; /* some of its weights do */
+} adapter_needs;
+
+/* Adds a source of this kind (TDM_VALUE_*). */
+static inline void adapter_needs_add(adapter_needs *needs, int32_t kind, bool is_on_fallback) {
+    if (kind != TDM_VALUE_STATE) {
+        needs->weight_fallback |= is_on_fallback;
+        return;
+    }
+    needs->is_state = true;
+    needs->state_fallback |= is_on_fallback;
+}
+
+/* The side that runs a node. A node that uses a cache runs where that lives: its weights are plain,
+ * and are copied there. TDM_UNSUPPORTED, with the reasons of both sides in *why, where neither runs
+ * it. Where the fallback runs it, *why receives the reason of main. [any-thread] */
 tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                             bool needs_fallback, bool is_state, adapter_side *side_out,
-                             tdm_error *why);
+                             const adapter_needs *needs, adapter_side *side_out, tdm_error *why);
 
 /* Where a range that begins at offset `off` of a buffer lies; false in the gaps between items.
  * Several empty items, and behind them one with bytes, may begin at the same offset: an empty range

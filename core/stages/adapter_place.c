@@ -259,8 +259,8 @@ adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int
 }
 
 tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                             bool needs_fallback, bool is_state, adapter_side *side_out,
-                             tdm_error *why) {
+                             const adapter_needs *needs, adapter_side *side_out, tdm_error *why) {
+    const bool needs_fallback = needs->is_state ? needs->state_fallback : needs->weight_fallback;
     tdm_error refusal = {0}, fallback_refusal = {0};
     tdm_status status = tdm_open_device_supports_op(device->main, graph, index, &refusal);
     *side_out = ADAPTER_MAIN;
@@ -268,7 +268,7 @@ tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t
     if (status == TDM_OK) tdm_fail(&refusal, TDM_UNSUPPORTED, "its data is on the fallback");
     /* Members wait for one another inside an EXCHANGE, so the fallback cannot run it. The bytes of
      * a cache have the layout of the device that holds it, so only that device can read them. */
-    if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (is_state && !needs_fallback))
+    if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (needs->is_state && !needs_fallback))
         return tdm_fail(why, TDM_UNSUPPORTED, "%.400s", refusal.message);
     tdm_open_device *fallback = adapter_fallback(device, &fallback_refusal);
     if (fallback != NULL &&

@@ -55,17 +55,16 @@ static bool source_needs_fallback(sides *s, int32_t index, int32_t base) {
 static tdm_status node_side(sides *s, int32_t index, tdm_error *err) {
     const tdm_node *node = tdm_graph_node(s->graph, index);
     tdm_open_device *dev = s->device->main;
-    bool needs_fallback = false, is_state = false;
+    adapter_needs needs = {0};
     adapter_side side = ADAPTER_MAIN;
     tdm_error why = {0};
     for (int32_t i = 0; i < node->n_src; i++) {
         if (node->src[i] < 0) continue;
         int32_t base = s->places[node->src[i]].base;
-        is_state |= tdm_graph_value(s->graph, base)->kind == TDM_VALUE_STATE;
-        needs_fallback |= source_needs_fallback(s, index, base);
+        adapter_needs_add(&needs, tdm_graph_value(s->graph, base)->kind,
+                          source_needs_fallback(s, index, base));
     }
-    tdm_status status =
-        adapter_node_side(s->device, s->graph, index, needs_fallback, is_state, &side, &why);
+    tdm_status status = adapter_node_side(s->device, s->graph, index, &needs, &side, &why);
     if (status != TDM_OK)
         return tdm_fail(err, status, "device '%s': %s: %s", tdm_open_device_name(dev),
                         tdm_op_name(node->op), why.message);
@@ -96,6 +95,7 @@ static tdm_status sides_find(sides *s, bool *is_whole, tdm_error *err) {
     for (int32_t i = 0; i < first; i++) s->node[i] = s->node[first];
     *is_whole = true;
     for (int32_t i = 0; i < s->graph->n_node; i++) *is_whole &= s->node[i] == ADAPTER_MAIN;
+    for (int32_t i = 0; i < s->graph->n_slot; i++) *is_whole &= s->slot[i] != ADAPTER_FALLBACK;
     return TDM_OK;
 }
 

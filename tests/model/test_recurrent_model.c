@@ -321,40 +321,61 @@ static void test_group(void **state) {
     }
 }
 
-/* A device with memory of its own that would keep all states, and runs CONV1D but not LINEAR_SCAN:
- * the CPU does, and has the matrices, whether the device is the first of two or a member of a
- * group. */
-static void test_without_slots(void **state) {
+/* The models on a device with memory of its own that refuses an op, as the first of two and as a
+ * member of a group. */
+static void refusing_check(int32_t op, size_t n_model) {
     static const char *const beside[] = {"qwen35-dense", "lfm2-dense", "rwkv7-dense"};
-    char scan[8];
-    snprintf(scan, sizeof scan, "%d", TDM_OP_LINEAR_SCAN);
+    char number[8], names_of[4][32], members[72];
+    snprintf(number, sizeof number, "%d", op);
+    for (int i = 0; i < 4; i++) {
+        static const char *const parts[] = {"behind", "beside", "without", "group"};
+        snprintf(names_of[i], sizeof names_of[i], "%s-%d", parts[i], op);
+    }
+    snprintf(members, sizeof members, "%s,%s", names_of[2], names_of[1]);
     const tdm_option cpu[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
-    const tdm_option away[] = {{"member", "behind-slots"},
+    const tdm_option away[] = {{"member", names_of[0]},
                                {"memory", "1000000000000"},
                                {"host-pointer", "no"},
-                               {"refuse", scan}};
-    const tdm_option group[] = {{"members", "no-slots,beside-slots"}, {"share", "2,1"}};
-    const tdm_device_spec specs[] = {{"behind-slots", "cpu", 0, cpu, 3},
-                                     {"beside-slots", "cpu", 0, cpu, 3},
-                                     {"no-slots", "fault", 0, away, 4},
-                                     {"group-slots", "meta", 0, group, 2}};
+                               {"refuse", number}};
+    const tdm_option group[] = {{"members", members}, {"share", "2,1"}};
+    const tdm_device_spec specs[] = {{names_of[0], "cpu", 0, cpu, 3},
+                                     {names_of[1], "cpu", 0, cpu, 3},
+                                     {names_of[2], "fault", 0, away, 4},
+                                     {names_of[3], "meta", 0, group, 2}};
     tdm_open_device *devs[2] = {NULL, NULL};
     tdm_error err = {0};
     bench b;
-    (void)state;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         RIG_OK(tdm_runtime_declare(rig_runtime(), &specs[i], &err));
-    RIG_OK(tdm_runtime_open(rig_runtime(), "no-slots", &devs[0], &err));
+    RIG_OK(tdm_runtime_open(rig_runtime(), names_of[2], &devs[0], &err));
     devs[1] = rig_device(NULL, "fast", 1);
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+    for (size_t i = 0; i < n_model; i++) {
         bench_begin(&b, beside[i], devs, 2);
         check_all(&b);
     }
-    RIG_OK(tdm_runtime_open(rig_runtime(), "group-slots", &devs[0], &err));
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+    RIG_OK(tdm_runtime_open(rig_runtime(), names_of[3], &devs[0], &err));
+    for (size_t i = 0; i < n_model; i++) {
         bench_begin(&b, beside[i], devs, 1);
         check_all(&b);
     }
+}
+
+/* A device that would keep all states, and runs CONV1D but not LINEAR_SCAN: the CPU does, and has
+ * the matrices. */
+static void test_without_slots(void **state) {
+    (void)state;
+    refusing_check(TDM_OP_LINEAR_SCAN, 3);
+}
+
+/* A device that keeps the states, while weights that CONV1D reads are with the CPU, as all that are
+ * multiplied element by element. */
+static void test_without_mul(void **state) {
+    (void)state;
+#ifdef TANDEM_SANITIZED /* the same code moves other weights */
+    refusing_check(TDM_OP_MUL, 1);
+#else
+    refusing_check(TDM_OP_MUL, 3);
+#endif
 }
 
 /* ---- A GPU ---- */
@@ -583,8 +604,8 @@ static void test_bad_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_device),    cmocka_unit_test(test_group),
-        cmocka_unit_test(test_without_slots), cmocka_unit_test(test_draft_layers),
-        cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_without_slots), cmocka_unit_test(test_without_mul),
+        cmocka_unit_test(test_draft_layers),  cmocka_unit_test(test_bad_keys),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_gpu),
