@@ -158,8 +158,8 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Leaves out weights that no node reads, as a group's graph for a member may have them: they may
- * lie on the side that does not run the graph, and no plan can be bound to them there. */
+/* Leaves out weights and caches that no node reads, as a group's graph for a member may have them:
+ * they may lie on the side that does not run the graph, and no plan can be bound to them there. */
 static tdm_status unread_drop(tdm_plan *plan, tdm_error *err) {
     const tdm_graph *graph = plan->graph;
     const size_t n_slot = (size_t)graph->n_slot + 1;
@@ -174,7 +174,8 @@ static tdm_status unread_drop(tdm_plan *plan, tdm_error *err) {
     }
     for (int32_t i = 0; i < graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(graph, i);
-        is_any_unread |= v->kind == TDM_VALUE_WEIGHT && v->slot >= 0 && !is_read[v->slot];
+        const bool is_kept = v->kind == TDM_VALUE_WEIGHT || v->kind == TDM_VALUE_STATE;
+        is_any_unread |= is_kept && v->slot >= 0 && !is_read[v->slot];
     }
     free(is_read);
     if (!is_any_unread) return TDM_OK;

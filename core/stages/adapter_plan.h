@@ -23,7 +23,8 @@ struct tdm_plan {
     tdm_device *device;
     tdm_queue *queue;
     const tdm_graph *graph; /* the caller's, or own_graph */
-    tdm_graph *own_graph; /* the caller's without weights that no node reads; NULL = it has none */
+    tdm_graph *own_graph;   /* the caller's without weights and caches that no node reads; NULL =
+                               it has none */
     int32_t *slot_map;    /* [graph->n_slot] slots of the caller's graph; NULL = the same */
     int32_t n_given;      /* slots of the caller's graph */
     tdm_device_plan *whole; /* the device's own plan; NULL: stages */

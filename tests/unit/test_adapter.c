@@ -570,6 +570,40 @@ static tdm_graph *cache_graph(tdm_type type_k, tdm_type type_v, uint32_t flags,
     return end(b);
 }
 
+/* A cache that no node reads lies with the CPU, and the device runs the graph. */
+static void test_unread_cache(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = TDM_TYPE_F32,
+                              .type_v = TDM_TYPE_F32,
+                              .head_dim_k = 32,
+                              .head_dim_v = 32,
+                              .n_head_kv = 2,
+                              .page_len = 16};
+    tdm_runtime *rt = runtime_with(NULL, NULL);
+    acquired l = acquire(rt, "m");
+    uint64_t page_size = 0;
+    int32_t kv = 0;
+    OK(l.got.plugin->buffer->kv_page_size(l.got.device, &desc, &page_size, err));
+    tdm_builder *b = begin();
+    const int32_t x = input(b, "x", 8, 1);
+    tdm_build_state(b, "cache", &desc, page_size, 2, &kv);
+    tdm_build_output(b, tdm_build_add(b, x, x), "y");
+    tdm_graph *graph = end(b);
+    bound_plan n = bound_begin(&l, graph);
+    float row[8], y[8];
+    x_fill(row, 8, 1);
+    bound_put(&n, "x", row, sizeof row);
+    OK(bound_run(&n, err));
+    bound_take(&n, "y", y, sizeof y);
+    for (int i = 0; i < 8; i++) assert_true(y[i] == 2 * row[i]);
+    bound_end(&n);
+    release(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(graph);
+}
+
 /* Returns the bytes that crossed. */
 static uint64_t cache_run(acquired *l, tdm_type type_k, tdm_type type_v, uint32_t flags, float *y) {
     tdm_kv_desc desc = {.struct_size = sizeof desc,
@@ -815,6 +849,7 @@ int main(void) {
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_device_that_holds_temps),
         cmocka_unit_test(test_supports),
+        cmocka_unit_test(test_unread_cache),
         cmocka_unit_test(test_cache_lives_with_the_cpu),
         cmocka_unit_test(test_cache_in_host),
         cmocka_unit_test(test_fallback_has_options),
