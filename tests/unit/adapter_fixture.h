@@ -196,4 +196,37 @@ static inline tdm_status bound_run(bound_plan *n, tdm_error *err) {
     return status == TDM_OK ? bound_wait(n, err) : status;
 }
 
+/* ---- runtimes with a fake device and the CPU ---- */
+
+static char both_path[4096]; /* fake plugins and the CPU's */
+
+/* Called first. */
+static inline void both_path_set(void) {
+    const char *dir = getenv("TANDEM_PLUGIN_DIR");
+    unsetenv("TANDEM_PLUGIN_PATH");
+    if (dir != NULL) snprintf(both_path, sizeof both_path, "%s:%s", FAKE_PLUGIN_DIR, dir);
+}
+
+static inline bool has_cpu(void) {
+    if (both_path[0] != 0) return true;
+    print_message("SKIP: TANDEM_PLUGIN_DIR does not say where cpu.so is\n");
+    return false;
+}
+
+/* A runtime with the device "m" of the fake plugin, and "cpu". */
+static inline tdm_runtime *runtime_with(const char *option0, const char *option1) {
+    tdm_runtime *rt = runtime_make(both_path[0] != 0 ? both_path : FAKE_PLUGIN_DIR);
+    const tdm_option threads = {"threads", "1"};
+    const tdm_device_spec cpu = {
+        .name = "cpu", .plugin = "cpu", .options = &threads, .n_option = 1};
+    declare(rt, "m", (const char *const[3]){option0, option1});
+    OK(tdm_runtime_declare(rt, &cpu, err));
+    return rt;
+}
+
+static inline void runtime_end(tdm_runtime *rt) {
+    tdm_runtime_destroy(rt);
+    log_has("close m, 0 bytes left", 1);
+}
+
 #endif

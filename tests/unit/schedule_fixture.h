@@ -93,7 +93,8 @@ static inline void weights_free(weights *w) {
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-static int32_t weight(tdm_builder *b, const char *name, int64_t n0, int64_t n1, uint32_t usage) {
+static inline int32_t weight(tdm_builder *b, const char *name, int64_t n0, int64_t n1,
+                             uint32_t usage) {
     return tdm_build_weight(b, name, TDM_TYPE_F32, (const int64_t[4]){n0, n1, 1, 1}, usage);
 }
 

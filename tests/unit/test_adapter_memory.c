@@ -40,8 +40,6 @@ static void fail_at(int which) {
     __atomic_store_n(&n_allocation, 0, __ATOMIC_RELAXED);
 }
 
-static char both_path[4096];
-
 /* A weight that both sides read, one that the CPU alone reads, and values that cross both ways. */
 static tdm_graph *graph_make(void) {
     tdm_builder *b = begin();
@@ -86,7 +84,7 @@ static tdm_status attempt(tdm_runtime *rt, const tdm_graph *graph, float *y, tdm
     return status;
 }
 
-static tdm_runtime *runtime_with(void) {
+static tdm_runtime *runtime_failing(void) {
     tdm_runtime *rt = runtime_make(both_path);
     tdm_open_device *dev = NULL;
     declare(rt, "m", (const char *const[3]){"refuse=matmul,add"});
@@ -107,7 +105,7 @@ static void test_each_allocation(void **state) {
         for (int k = 0; k < 8; k++) expected[8 * i + k] = 2 * sum + 2;
     }
     while (status != TDM_OK) {
-        tdm_runtime *rt = runtime_with();
+        tdm_runtime *rt = runtime_failing();
         tdm_error err = {0};
         assert_true(++n < 1000);
         fail_at(n);
@@ -131,7 +129,7 @@ static void test_each_allocation(void **state) {
 static void test_running_allocates_nothing(void **state) {
     (void)state;
     tdm_graph *graph = graph_make();
-    tdm_runtime *rt = runtime_with();
+    tdm_runtime *rt = runtime_failing();
     acquired l = acquire(rt, "m");
     bound_plan n = bound_begin(&l, graph);
     float x[24] = {0};
@@ -149,13 +147,8 @@ static void test_running_allocates_nothing(void **state) {
 }
 
 int main(void) {
-    const char *dir = getenv("TANDEM_PLUGIN_DIR");
-    unsetenv("TANDEM_PLUGIN_PATH");
-    if (dir == NULL) {
-        print_message("SKIP: TANDEM_PLUGIN_DIR does not say where cpu.so is\n");
-        return 77;
-    }
-    snprintf(both_path, sizeof both_path, "%s:%s", FAKE_PLUGIN_DIR, dir);
+    both_path_set();
+    if (!has_cpu()) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_allocation),
         cmocka_unit_test(test_running_allocates_nothing),
