@@ -18,8 +18,11 @@
 set -u
 tandem=$1 plugin=$2 driver=$(realpath "$3") make_model=$4 cpu_folder=$(dirname "$(realpath "$5")")
 shift 5
-# icd_find NAME: the manifest of a driver
-icd_find() { find /usr/share/vulkan/icd.d /etc/vulkan/icd.d -name "$1"'_icd*.json' 2>/dev/null | head -n 1; }
+# icd_find NAME: the manifest of a driver for this processor, of which others may be installed, too
+icd_find() {
+    find /usr/share/vulkan/icd.d /etc/vulkan/icd.d -name "$1_icd.json" -o -name "$1_icd.$(uname -m).json" 2>/dev/null |
+        head -n 1
+}
 amd_icd=${COMPILE_ICD:-$(icd_find radeon)} intel_icd=$(icd_find intel) shim=${TANDEM_INTEL_SHIM:-}
 if [ -z "$amd_icd" ]; then
     echo "SKIP: no driver of AMD cards (Debian: mesa-vulkan-drivers)" >&2
