@@ -13,7 +13,7 @@
 #include "server/api/queue.h"
 #include "server/api/state.h"
 #include "server/grammar/grammar.h"
-#include "server/grammar/json_load.h"
+#include "server/json/json_load.h"
 
 /* ---- Buffers and names ---- */
 
@@ -132,7 +132,7 @@ const char *api_finish_reason(const api_choice *c) {
 
 json_t *api_call_arguments(const api_call *call) {
     /* with JSON_ALLOW_NUL, since a string may have \u0000 */
-    json_t *value = grammar_json_load(api_buffer_text(&call->arguments), call->arguments.len,
+    json_t *value = server_json_load(api_buffer_text(&call->arguments), call->arguments.len,
                                       JSON_ALLOW_NUL, NULL);
     if (json_is_object(value)) return value;
     json_decref(value);

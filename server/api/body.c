@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/grammar/json_load.h"
+#include "server/json/json_load.h"
 
 /* Whether JSON is nested more than API_JSON_DEPTH_MAX deep. Checked before jansson parses it, which
  * uses stack for each level. */
@@ -40,7 +40,7 @@ tdm_status api_body_parse(const char *text, size_t len, bool is_array, json_t **
     if (is_too_deep(text, len))
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the JSON is nested more than %d deep",
                         API_JSON_DEPTH_MAX);
-    *out = grammar_json_load(text, len, 0, &reason);
+    *out = server_json_load(text, len, 0, &reason);
     if (*out == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the body is not JSON: line %d, column %d: %s",
                         reason.line, reason.column, reason.text);

@@ -11,7 +11,7 @@
 #include "llm/prompt.h"
 #include "llm/score.h"
 #include "server/api/state.h"
-#include "server/grammar/json_load.h"
+#include "server/json/json_load.h"
 
 void api_chat_clear(api_chat *chat) {
     json_decref(chat->messages);
@@ -46,7 +46,7 @@ static tdm_status calls_copy(const json_t *calls, json_t *message, tdm_error *er
                             "an entry of 'tool_calls' has no function with a name");
         }
         json_t *arguments = text != NULL && text[0] != '\0'
-                                ? grammar_json_load(text, strlen(text), JSON_DECODE_ANY, NULL)
+                                ? server_json_load(text, strlen(text), JSON_DECODE_ANY, NULL)
                                 : NULL;
         if (text != NULL && text[0] == '\0') arguments = json_object();
         if (arguments != NULL) json_object_set_new(function, "arguments", arguments);

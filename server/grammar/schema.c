@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "server/grammar/array.h"
-#include "server/grammar/json_load.h"
+#include "server/json/json_load.h"
 
 #define TEXT_MAX (8 << 20) /* bytes of rules */
 #define WORK_MAX (1 << 18) /* of schema_work */
@@ -514,7 +514,7 @@ static tdm_status gbnf_make(const char *schema, size_t len, const char *rule, ch
     json_error_t problem;
     schema_writer w = {.err = err};
     *text_out = NULL;
-    w.root = grammar_json_load(schema, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+    w.root = server_json_load(schema, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
     if (w.root == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "JSON Schema, line %d, column %d: %.200s",
                         problem.line, problem.column, problem.text);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/grammar/json_load.h"
+#include "server/json/json_load.h"
 
 static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
@@ -73,7 +73,7 @@ reply_scan json_scan_string(const char *text, size_t len, size_t *at, size_t *fr
 
 bool json_scan_is_value(const char *text, size_t len) {
     json_t *value =
-        len < (size_t)1 << 20 ? grammar_json_load(text, len, JSON_DECODE_ANY, NULL) : NULL;
+        len < (size_t)1 << 20 ? server_json_load(text, len, JSON_DECODE_ANY, NULL) : NULL;
     const bool is_value = value != NULL;
     json_decref(value);
     return is_value;

@@ -14,7 +14,7 @@
 #include "server/api/answer.h"
 #include "server/api/body.h"
 #include "server/grammar/grammar.h"
-#include "server/grammar/json_load.h"
+#include "server/json/json_load.h"
 #include "server/reply/json_scan.h"
 
 #define DIGITS_40 "1234567890123456789012345678901234567890"
@@ -23,7 +23,7 @@
         DIGITS_40
 
 static void load_check(const char *text, const char *expected) {
-    json_t *value = grammar_json_load(text, strlen(text), JSON_DECODE_ANY, NULL);
+    json_t *value = server_json_load(text, strlen(text), JSON_DECODE_ANY, NULL);
     char *found = value != NULL ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (expected == NULL) {
         assert_null(found);
@@ -33,6 +33,22 @@ static void load_check(const char *text, const char *expected) {
     assert_string_equal(found, expected);
     free(found);
     json_decref(value);
+}
+
+/* Many digits that are no number, behind one that is too large: in time in proportion to their
+ * number. In its square this would not end within the time of a test. */
+static void zeros_check(void) {
+    enum { N = 8 << 20 };
+    static const char begin[] = "[1e400,";
+    char *text = malloc(N);
+    assert_non_null(text);
+    memset(text, '0', N);
+    memcpy(text, begin, sizeof begin - 1);
+    assert_null(server_json_load(text, N, 0, NULL));
+    memset(text + sizeof begin - 1, '1', N - sizeof begin);
+    text[N - 1] = '.';
+    assert_null(server_json_load(text, N, 0, NULL));
+    free(text);
 }
 
 static void test_load(void **state) {
@@ -59,8 +75,9 @@ static void test_load(void **state) {
     load_check("[" DIGITS_40 ",-]", NULL);
     load_check("[" DIGITS_40 ",\"a", NULL);
     load_check("[" DIGITS_40 ",\"\\", NULL);
+    zeros_check();
     static const char cut[] = "[" DIGITS_40 "]\0]";
-    assert_null(grammar_json_load(cut, sizeof cut - 1, 0, NULL));
+    assert_null(server_json_load(cut, sizeof cut - 1, 0, NULL));
 }
 
 static void arguments_check(const char *text, const char *expected) {

@@ -3,7 +3,7 @@
  * json_load.c: see json_load.h. Where jansson finds a number too large, the text is parsed again
  * with these numbers in another form.
  */
-#include "server/grammar/json_load.h"
+#include "server/json/json_load.h"
 
 #include <errno.h>
 #include <math.h>
@@ -57,9 +57,11 @@ static size_t numbers_convert(const char *text, char *to) {
     char *const begin = to;
     while (*text != '\0') {
         bool is_whole = false;
-        size_t n = *text == '"' ? string_len(text) : 1;
-        const size_t number = *text == '-' || n_digit(text) > 0 ? number_len(text, &is_whole) : 0;
-        if (number > 0) n = number;
+        const size_t sign = *text == '-', n_digits = n_digit(text + sign);
+        const size_t number = n_digits > 0 ? number_len(text, &is_whole) : 0;
+        /* Digits that are no number are skipped together: text that is no JSON takes no longer. */
+        size_t n = number > 0 ? number : n_digits > 0 ? sign + n_digits : 1;
+        if (*text == '"') n = string_len(text);
         const bool is_string = number > 0 && !isfinite(strtod(text, NULL));
         const bool is_real = number > 0 && is_whole && !is_string && is_beyond_integers(text);
         if (is_string) *to++ = '"';
@@ -72,7 +74,7 @@ static size_t numbers_convert(const char *text, char *to) {
     return (size_t)(to - begin);
 }
 
-json_t *grammar_json_load(const char *text, size_t len, size_t flags, json_error_t *reason) {
+json_t *server_json_load(const char *text, size_t len, size_t flags, json_error_t *reason) {
     json_error_t own;
     if (reason == NULL) reason = &own;
     json_t *value = json_loadb(text, len, flags, reason);
