@@ -25,8 +25,8 @@ struct tdm_plan {
     const tdm_graph *graph; /* the caller's, or own_graph */
     tdm_graph *own_graph;   /* the caller's without weights and caches that no node reads; NULL =
                                it has none */
-    int32_t *slot_map;    /* [graph->n_slot] slots of the caller's graph; NULL = the same */
-    int32_t n_given;      /* slots of the caller's graph */
+    int32_t *slot_map;      /* [graph->n_slot] slots of the caller's graph; NULL = the same */
+    int32_t n_given;        /* slots of the caller's graph */
     tdm_device_plan *whole; /* the device's own plan; NULL: stages */
     tdm_binding *given;     /* [n_slot] as bound, buffers of the caller's */
     tdm_binding *bound;     /* [n_slot] the same in the device's own buffers */

@@ -196,7 +196,8 @@ static bool is_suspect(const vk_compile_marks *m, uint64_t pipeline, mark_work w
     return false;
 }
 
-/* What may become of a slot: that of the same suspect at the same work, an empty one, else another suspect's. */
+/* What may become of a slot: that of the same suspect at the same work, an empty one, else another
+ * suspect's. */
 typedef enum slot_choice { SLOT_SAME = 0, SLOT_EMPTY, SLOT_OTHER, SLOT_CHOICES_ } slot_choice;
 
 static bool is_choice(const vk_compile_marks *m, int32_t i, slot_choice choice,

@@ -12,10 +12,10 @@
  * A pipeline that is compiled at its first run counts as compiled before it: its marks for both are
  * separate.
  *
- * The file has a fixed number of slots. A process locks the slot of a pipeline while it compiles
- * or runs it; the system releases the lock when the process ends. What a process wrote is there for others
- * also after a crash of it; only a crash of the system may lose it. verdict.c says which pipelines
- * are marked.
+ * The file has a fixed number of slots. A process locks the slot of a pipeline while it compiles or
+ * runs it; the system releases the lock when the process ends. What a process wrote is there for
+ * others also after a crash of it; only a crash of the system may lose it. verdict.c says which
+ * pipelines are marked.
  */
 #ifndef TANDEM_VULKAN_COMPILE_MARK_H
 #define TANDEM_VULKAN_COMPILE_MARK_H

@@ -133,7 +133,7 @@ const char *api_finish_reason(const api_choice *c) {
 json_t *api_call_arguments(const api_call *call) {
     /* with JSON_ALLOW_NUL, since a string may have \u0000 */
     json_t *value = server_json_load(api_buffer_text(&call->arguments), call->arguments.len,
-                                      JSON_ALLOW_NUL, NULL);
+                                     JSON_ALLOW_NUL, NULL);
     if (json_is_object(value)) return value;
     json_decref(value);
     return json_object();

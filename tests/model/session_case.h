@@ -80,7 +80,7 @@ typedef struct session_op {
 typedef struct session_case {
     uint64_t seed;
     char model[48];
-    bool is_preset; /* else a fixture of archs.txt */
+    bool is_preset;   /* else a fixture of archs.txt */
     tdm_type weights; /* of a preset; a fixture's are f32 */
     const char
         *quantized;   /* what a fixture is quantised to (llm/quantize/quantize.h); NULL = not */

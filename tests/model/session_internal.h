@@ -40,7 +40,7 @@ typedef struct session {
     int n_candidate, n_other;
     bool is_armed;
     bool is_losing; /* SESSION_LOSE has run: any call may be the one that finds a card lost */
-    bool is_lost; /* a card is lost: calls may fail */
+    bool is_lost;   /* a card is lost: calls may fail */
     bool has_encoder;
     llm_layer_types layers[SESSION_MAX_LAYER];
     uint64_t random; /* of the running operation */

@@ -362,8 +362,8 @@ static void test_window_scaling(void **state) {
 
 /* ---- Other keys ------------------------------------------------------------------------------ */
 
-/* Keys that change what is computed, beside llama.cpp's logits with them (LOGITS.f32); and keys that
- * change nothing, beside those of the fixture. */
+/* Keys that change what is computed, beside llama.cpp's logits with them (LOGITS.f32); and keys
+ * that change nothing, beside those of the fixture. */
 static void test_changed_keys(void **state) {
     static const struct {
         const char *name, *logits; /* logits NULL = those of the fixture */
@@ -416,7 +416,8 @@ static void test_changed_keys(void **state) {
         arch_fixture f = {0};
         assert_non_null(path);
         for (int k = 0; k < 3 && rows[i].keys[k].suffix != NULL; k++)
-            path = changed_model_copy(path, files[k], rows[i].keys[k].suffix, rows[i].keys[k].value);
+            path =
+                changed_model_copy(path, files[k], rows[i].keys[k].suffix, rows[i].keys[k].value);
         llm_model *model = rig_model(path, rig_device(NULL, "reference", 2));
         float *logits = arch_scene_rows(model);
         snprintf(f.name, sizeof f.name, "%s",

@@ -42,8 +42,8 @@ static const struct {
 } listed[] = {{1, 40}};
 #endif
 
-/* A case of few operations, to be spoiled. Its model is one of tests/model/archs, which every checkout
- * has. */
+/* A case of few operations, to be spoiled. Its model is one of tests/model/archs, which every
+ * checkout has. */
 enum { SPOILED_SEED = 4 };
 /* A case that takes longer is taken for one that does not end. */
 enum { CASE_SECONDS = 600 };

@@ -24,8 +24,8 @@ rt_result simt_module_unload(void *module) {
     return RT_SUCCESS;
 }
 
-/* Functions of CUDA that were looked up last and are loaded at their first launch, unless the caller
- * loads them before. More than the functions of a plan. Under simt_mutex. */
+/* Functions of CUDA that were looked up last and are loaded at their first launch, unless the
+ * caller loads them before. More than the functions of a plan. Under simt_mutex. */
 static const simt_kernel *partial[64];
 
 #ifndef SIMT_HIP
