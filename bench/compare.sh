@@ -4,7 +4,7 @@
 # the machine.
 #
 #   bench/compare.sh [--build DIR] [--preset 1.1b|100m] [--types q4_0,q8_0,q4_K,f16] [--runs 5]
-#                    [--pp 512] [--tg 64] [--threads N] [--isa auto|avx512|avx2|neon|plain]
+#                    [--pp 512] [--tg 64] [--threads N] [--isa auto|amx|avx512|avx2|neon|plain]
 #                    [--depth 2048] [--depth-types f16,q8_0,q4_0] [--models DIR]
 #                    [--plugin cpu] [--device 'KEY = VALUE']... [--peer 'COMMAND' [--peer-name NAME]]...
 #

@@ -76,7 +76,7 @@ static tdm_status device_measure(tdm_runtime *rt, const char *isa, int rounds, b
 static int usage(FILE *out) {
     fprintf(
         out,
-        "Usage: tandem-machine-limits [--isa auto|avx512|avx2|neon|plain|all] [--threads N]\n"
+        "Usage: tandem-machine-limits [--isa auto|amx|avx512|avx2|neon|plain|all] [--threads N]\n"
         "                             [--cores LIST] [--rounds N] [--output text|csv]\n"
         "                             [--plugin-path FOLDER]\n"
         "What the CPU can do at most: bytes read, operations of 8-bit integers and of f32 a\n"
@@ -87,7 +87,7 @@ static int usage(FILE *out) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const all[] = {"auto", "avx512", "avx2", "neon", "plain"};
+    static const char *const all[] = {"auto", "amx", "avx512", "avx2", "neon", "plain"};
     const char *isa = "auto", *threads = NULL, *cores = NULL, *folder = NULL;
     char list[8 * CPU_SETSIZE], count[16];
     int rounds = 12;

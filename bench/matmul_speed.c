@@ -27,7 +27,7 @@ static const tdm_type types[] = {TDM_TYPE_LIST(TYPE_ROW)};
 enum { N_TYPE = sizeof types / sizeof types[0] };
 
 /* Instruction sets of the CPU plugin. */
-static const char *const isas[] = {"avx512", "avx2", "neon", "plain"};
+static const char *const isas[] = {"amx", "avx512", "avx2", "neon", "plain"};
 enum { N_ISA = sizeof isas / sizeof isas[0] };
 
 /* Wall time, or (--clock cpu) the processor time of this process, for software drivers on a busy
@@ -40,15 +40,22 @@ static double clock_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static tdm_status graph_make(tdm_type type, int64_t k, int64_t n, int64_t n_tok,
-                             tdm_graph **graph_out, int32_t *x_out, tdm_error *err) {
-    int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, n_tok, 1, 1};
+/* The inputs of a graph; `role`, that of each token, is -1 for generated tokens. */
+typedef struct inputs {
+    int32_t x, role;
+} inputs;
+
+static tdm_status graph_make(tdm_type type, int64_t k, int64_t n, int64_t n_tok, bool is_prompt,
+                             tdm_graph **graph_out, inputs *in, tdm_error *err) {
+    int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, n_tok, 1, 1}, role_ne[] = {n_tok, 1, 1, 1};
     tdm_builder *b = NULL;
     tdm_status status = tdm_builder_create(&b, err);
     if (status != TDM_OK) return status;
     int32_t w = tdm_build_weight(b, "w", type, w_ne, TDM_USAGE_MATMUL);
-    *x_out = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
-    tdm_build_output(b, tdm_build_matmul(b, w, *x_out), "y");
+    in->x = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    in->role = is_prompt ? tdm_build_input(b, "role", TDM_TYPE_I32, role_ne) : -1;
+    tdm_build_set_role(b, in->role);
+    tdm_build_output(b, tdm_build_matmul(b, w, in->x), "y");
     status = tdm_builder_finish(b, graph_out, err);
     tdm_builder_destroy(b);
     return status;
@@ -71,7 +78,8 @@ static tdm_status schedule_time(tdm_schedule *schedule, double *best_out, tdm_er
 /* Seconds of one product. All bytes of the weights are equal, since their values do not change the
  * time. */
 static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_type type, int64_t k,
-                               int64_t n, int64_t n_tok, double *best_out, tdm_error *err) {
+                               int64_t n, int64_t n_tok, bool is_prompt, double *best_out,
+                               tdm_error *err) {
     tdm_tensor_desc desc = {sizeof desc, type, TDM_USAGE_MATMUL, {k, n, 1, 1}};
     size_t row_size = tdm_type_row_size(type, k), x_size = (size_t)(k * n_tok) * sizeof(float);
     tdm_graph *graph = NULL;
@@ -79,12 +87,14 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_t
     tdm_slot_mem *slots = NULL;
     tdm_mem w = {0};
     uint64_t w_size = 0;
-    int32_t x_value = -1;
+    inputs in = {-1, -1};
     uint8_t *row = malloc(row_size);
     float *x = malloc(x_size);
+    int32_t *roles = malloc((size_t)n_tok * sizeof *roles);
     tdm_status status = TDM_OK;
-    if (row == NULL || x == NULL) status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
-    if (status == TDM_OK) status = graph_make(type, k, n, n_tok, &graph, &x_value, err);
+    if (row == NULL || x == NULL || roles == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    if (status == TDM_OK) status = graph_make(type, k, n, n_tok, is_prompt, &graph, &in, err);
     if (status == TDM_OK) status = tdm_open_device_tensor_size(dev, &desc, &w_size, err);
     if (status == TDM_OK) status = tdm_mem_alloc(dev, w_size, TDM_BUFFER_WEIGHT, &w, err);
     if (status == TDM_OK) {
@@ -102,8 +112,9 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_t
     }
     if (status == TDM_OK) {
         for (size_t i = 0; i < x_size / sizeof *x; i++) x[i] = (float)(i % 13) - 6.0f;
-        tdm_io input = {x_value, x, x_size};
-        status = tdm_schedule_run(schedule, &input, 1, NULL, 0, err);
+        for (int64_t t = 0; t < n_tok; t++) roles[t] = TDM_ROLE_PROMPT;
+        tdm_io given[] = {{in.x, x, x_size}, {in.role, roles, (size_t)n_tok * sizeof *roles}};
+        status = tdm_schedule_run(schedule, given, is_prompt ? 2 : 1, NULL, 0, err);
     }
     if (status == TDM_OK) status = schedule_time(schedule, best_out, err);
     tdm_schedule_destroy(schedule);
@@ -112,6 +123,7 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_t
     free(slots);
     free(row);
     free(x);
+    free(roles);
     return status;
 }
 
@@ -137,10 +149,11 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only
         double decode = 0, prefill = 0;
         size_t row_size = tdm_type_row_size(types[i], s->decode_k);
         int64_t n = s->decode_size / (int64_t)row_size;
-        status = product_time(scratch, dev, types[i], s->decode_k, n, s->decode_tok, &decode, err);
+        status = product_time(scratch, dev, types[i], s->decode_k, n, s->decode_tok, false, &decode,
+                              err);
         if (status == TDM_OK)
             status = product_time(scratch, dev, types[i], s->prefill_k, s->prefill_n, s->n_tok,
-                                  &prefill, err);
+                                  true, &prefill, err);
         if (status != TDM_OK) break;
         printf("%-8s %-7s %8.1f %10.0f\n", isa, tdm_type_name(types[i]),
                (double)row_size * (double)n / decode * 1e-9,
@@ -221,12 +234,13 @@ int main(int argc, char **argv) {
     arguments a = {.sizes = {DECODE_SIZE >> 20, DECODE_K, 1, PREFILL_K, PREFILL_N, 512}};
     if (!arguments_read(argc, argv, &a) || a.sizes.n_tok < 1 || a.sizes.decode_tok < 1 ||
         a.sizes.decode_size < 1) {
-        fprintf(stderr,
-                "Usage: tandem-matmul-speed [--plugin NAME] [--device-index N] "
-                "[--option KEY=VALUE]...\n"
-                "         [--isa plain|avx2|avx512|neon] [--threads N] [--type TYPE] [--tokens N]\n"
-                "         [--decode-tokens N] [--decode-mib N] [--plugin-path FOLDER]\n"
-                "         [--clock wall|cpu]\n");
+        fprintf(
+            stderr,
+            "Usage: tandem-matmul-speed [--plugin NAME] [--device-index N] "
+            "[--option KEY=VALUE]...\n"
+            "         [--isa plain|avx2|avx512|amx|neon] [--threads N] [--type TYPE] [--tokens N]\n"
+            "         [--decode-tokens N] [--decode-mib N] [--plugin-path FOLDER]\n"
+            "         [--clock wall|cpu]\n");
         return 2;
     }
     if (!words_check(&a)) return 2;

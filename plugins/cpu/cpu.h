@@ -21,7 +21,7 @@
  *   machine/  facts of the machine: instruction sets, processors, memory, measured limits
  *   vector/   kernels in vector words (vector.h), compiled once for each instruction set
  *   x86/      those words for AVX2 and AVX-512, and kernels written with intrinsics for one of
- *             them
+ *             them or for AMX
  *   arm/      the same for NEON
  */
 #ifndef TANDEM_CPU_H
@@ -35,7 +35,8 @@
 enum {
     CPU_ISA_AVX2 = 1u << 0,   /* AVX2, FMA, F16C */
     CPU_ISA_AVX512 = 1u << 1, /* AVX-512 F, BW, DQ, VL and VNNI */
-    CPU_ISA_NEON = 1u << 2    /* AArch64 Advanced SIMD with dot products */
+    CPU_ISA_NEON = 1u << 2,   /* AArch64 Advanced SIMD with dot products */
+    CPU_ISA_AMX = 1u << 3     /* AMX tiles with products of bf16 and of bytes; AVX-512 BF16 */
 };
 
 enum { CPU_N_ROLE = TDM_ROLE_PROMPT + 1 };
@@ -56,6 +57,8 @@ struct tdm_device {
     /* By role of a token and type of the weights, chosen when the device is opened; NULL for types
      * of integers. The kernels of a type take the same layout of weights, whatever the role. */
     const struct cpu_matmul_kernel *matmul_kernels[CPU_N_ROLE][TDM_TYPE_LIMIT_];
+    /* Those of MATMUL for prompts where a matrix unit computes them (panel.h), by type; else NULL. */
+    const struct cpu_matmul_kernel *panel_kernels[TDM_TYPE_LIMIT_];
     /* Memory that limits.c reads, kept between measurements; NULL before the first one. */
     uint8_t *limit_memory;
     size_t limit_memory_size;

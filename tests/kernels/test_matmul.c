@@ -6,7 +6,8 @@
  * The bounds. The reference rounds once: 1e-6 of the sum of magnitudes is generous. A fast kernel
  * uses the weights as they are and may round activations to 15 or 8 bits: each by at most half a
  * step of its block of 32, largest / 32512 or largest / 254; added up against |w| that is a strict
- * bound for each output, and `slack` is for the f32 sums.
+ * bound for each output, and `slack` is for the f32 sums. A matrix unit takes the tokens of
+ * prompts, with activations and weights as bf16.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +21,7 @@
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 
-enum { N_FAST = 14, MAX_TOK = 17 };
+enum { N_FAST = 16, MAX_TOK = 17, MAX_ROLE = 100 };
 
 typedef struct rigs {
     op_rig *reference;
@@ -32,13 +33,14 @@ static const struct {
     const char *isa;
     int n_thread;
     const char *bits;
-    double limit; /* twice the largest code of an activation */
+    double limit; /* twice the largest code of an activation; 0 = bf16 */
 } fast_rigs[N_FAST] = {
     {"plain", 2, "15", 32512},  {"avx2", 2, "15", 32512},   {"avx512", 1, "15", 32512},
     {"avx512", 2, "15", 32512}, {"avx512", 3, "15", 32512}, {"plain", 2, "8", 254},
     {"avx2", 1, "8", 254},      {"avx2", 3, "8", 254},      {"avx512", 1, "8", 254},
     {"avx512", 3, "8", 254},    {"neon", 1, "15", 32512},   {"neon", 3, "15", 32512},
-    {"neon", 1, "8", 254},      {"neon", 3, "8", 254}};
+    {"neon", 1, "8", 254},      {"neon", 3, "8", 254},      {"amx", 1, "8", 0},
+    {"amx", 3, "8", 0}};
 
 static int setup(void **state) {
     rigs *r = calloc(1, sizeof *r);
@@ -124,7 +126,18 @@ static void product_destroy(product *p) {
     free(p->want);
 }
 
-/* A graph of one MATMUL, run on a rig. */
+/* A role for each of n_token tokens: all are those of prompts. */
+static op_arg prompt_roles(tdm_builder *b, int64_t n_token) {
+    static int32_t roles[MAX_ROLE];
+    int64_t ne[] = {n_token, 1, 1, 1};
+    assert_true(n_token <= MAX_ROLE);
+    for (int t = 0; t < MAX_ROLE; t++) roles[t] = TDM_ROLE_PROMPT;
+    int32_t role = tdm_build_input(b, "role", TDM_TYPE_I32, ne);
+    tdm_build_set_role(b, role);
+    return (op_arg){.value = role, .data = roles};
+}
+
+/* A graph of one MATMUL of tokens of prompts, run on a rig. */
 static void product_run(op_rig *rig, const product *p, uint32_t usage, float *y) {
     tdm_builder *b = NULL;
     tdm_graph *graph = NULL;
@@ -133,19 +146,22 @@ static void product_run(op_rig *rig, const product *p, uint32_t usage, float *y)
     assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
     int32_t w = tdm_build_weight(b, "w", p->type, w_ne, usage);
     int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    op_arg roles = prompt_roles(b, p->n_tok);
     int32_t out = tdm_build_matmul(b, w, x);
     tdm_build_output(b, out, "y");
     if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
     tdm_builder_destroy(b);
     op_arg args[] = {
-        {.value = w, .data = p->w}, {.value = x, .data = p->x}, {.value = out, .data = y}};
-    op_rig_run(rig, graph, args, 3);
+        {.value = w, .data = p->w}, {.value = x, .data = p->x}, {.value = out, .data = y}, roles};
+    op_rig_run(rig, graph, args, 4);
     tdm_graph_free(graph);
 }
 
 /* What output `o` may be off by on rig number `rig`, -1 being the reference. */
 static double bound_of(const product *p, int rig, int64_t o) {
     if (rig < 0) return p->magnitude[o] * 1e-6 + 1e-37;
+    if (fast_rigs[rig].limit == 0) /* numbers below 2^-126 count as zeros */
+        return p->magnitude[o] * (0x1p-8 + 0x1p-17) + p->slack[o] + (double)p->k * 0x1p-123;
     return p->rounding[o] / fast_rigs[rig].limit * 1.0001 + p->slack[o];
 }
 
@@ -236,6 +252,19 @@ static void test_sizes(void **state) {
                              k_of(made_types[i], n_block), n[a], n_tok[b]);
             }
         }
+    }
+}
+
+/* More elements than a panel has, more groups than are multiplied together, more than two tiles of
+ * tokens. */
+static void test_long_rows(void **state) {
+    static const tdm_type types[] = {TDM_TYPE_Q8_0, TDM_TYPE_Q4_K, TDM_TYPE_Q3_K, TDM_TYPE_MXFP4};
+    uint64_t seed = 20261130;
+    for (int i = 0; i < 4; i++) {
+        int64_t block_len = tdm_type_get_info(types[i]).block_len;
+        product_test(*state, &seed, types[i], MADE_RANDOM, (4096 + 256) / block_len * block_len, 83,
+                     32 + 32 + 6);
+        product_test(*state, &seed, types[i], MADE_RANDOM, 2048, 16, 32 + 16);
     }
 }
 
@@ -338,6 +367,40 @@ static void test_strided(void **state) {
     }
 }
 
+/* Activations whose elements are not neighbours become the same codes as others. */
+static void test_strided_codes(void **state) {
+    enum { K = 2048 + 64, N = 19, TOK = 35 };
+    rigs *r = *state;
+    uint64_t seed = 19;
+    product p = product_create(&seed, TDM_TYPE_Q8_0, MADE_RANDOM, K, N, TOK);
+    float *x = made_alloc((size_t)K * TOK * sizeof *x), y[N * TOK], want[N * TOK];
+    for (int t = 0; t < TOK; t++)
+        for (int i = 0; i < K; i++) x[i * TOK + t] = p.x[t * K + i];
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    int64_t w_ne[] = {K, N, 1, 1}, x_ne[] = {TOK, K, 1, 1};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t wv = tdm_build_weight(b, "w", TDM_TYPE_Q8_0, w_ne, TDM_USAGE_MATMUL);
+    int32_t xv = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    op_arg roles = prompt_roles(b, TOK);
+    int32_t yv = tdm_build_matmul(b, wv, tdm_build_permute(b, xv, 1, 0, 2, 3));
+    tdm_build_output(b, yv, "y");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    op_arg args[] = {
+        {.value = wv, .data = p.w}, {.value = xv, .data = x}, {.value = yv, .data = y}, roles};
+    for (int i = 0; i < N_FAST; i++) {
+        if (r->fast[i] == NULL) continue;
+        op_rig_run(r->fast[i], graph, args, 4);
+        product_run(r->fast[i], &p, TDM_USAGE_MATMUL, want);
+        assert_memory_equal(y, want, sizeof want);
+    }
+    tdm_graph_free(graph);
+    product_destroy(&p);
+    free(x);
+}
+
 /* Tokens in three dimensions, and none at all. */
 static void test_shapes(void **state) {
     rigs *r = *state;
@@ -393,13 +456,14 @@ static void heads_test(rigs *r, uint64_t *seed, tdm_type type, uint32_t usage, i
         assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
         int32_t wv = tdm_build_weight(b, "w", type, w_ne, usage);
         int32_t xv = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+        op_arg roles = prompt_roles(b, n_tok);
         int32_t yv = tdm_build_matmul(b, wv, xv);
         tdm_build_output(b, yv, "y");
         if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
         tdm_builder_destroy(b);
         op_arg args[] = {
-            {.value = wv, .data = w}, {.value = xv, .data = x}, {.value = yv, .data = y}};
-        op_rig_run(at, graph, args, 3);
+            {.value = wv, .data = w}, {.value = xv, .data = x}, {.value = yv, .data = y}, roles};
+        op_rig_run(at, graph, args, 4);
         tdm_graph_free(graph);
         for (int64_t h = 0; h < n_head; h++) {
             product p = {.type = type, .k = k, .n = n, .n_tok = n_tok};
@@ -513,17 +577,20 @@ static void test_bounds_see_an_error(void **state) {
 }
 
 /* Tokens of both roles and padding in one product: each has the bits that its role gives alone, on
- * devices that compute by role and on those that do not. */
+ * devices that compute by role and on those that do not. On a matrix unit, tokens of prompts differ
+ * from others of 8 bits. */
 static void test_roles(void **state) {
-    enum { N_ISA = 4, N_HEAD = 3, N_TOK = 23, ROWS = 17 };
-    static const char *const isas[N_ISA] = {"plain", "avx2", "avx512", "neon"};
+    enum { N_ISA = 5, N_HEAD = 3, N_TOK = 23, ROWS = 17 };
+    static const char *const isas[N_ISA] = {"plain", "avx2", "avx512", "neon", "amx"};
     static const char *const bits[] = {"15", "8", "auto"};
     static const tdm_type types[] = {TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K, TDM_TYPE_F16};
     uint64_t seed = 77;
-    int32_t roles[N_TOK];
+    int32_t roles[N_TOK], prompts[N_TOK];
     (void)state;
-    for (int t = 0; t < N_TOK; t++)
+    for (int t = 0; t < N_TOK; t++) {
         roles[t] = t % 7 == 3 ? -1 : t % 3 == 0 ? TDM_ROLE_GENERATED : TDM_ROLE_PROMPT;
+        prompts[t] = TDM_ROLE_PROMPT;
+    }
     for (int i = 0; i < N_ISA; i++) {
         op_rig *rigs[3];
         for (int r = 0; r < 3; r++) rigs[r] = op_rig_open_bits(isas[i], bits[r], 2);
@@ -534,7 +601,8 @@ static void test_roles(void **state) {
                                        N_TOK * n_head);
             float *y[4];
             for (int r = 0; r < 4; r++) y[r] = made_alloc((size_t)n_y * sizeof(float));
-            for (int r = 0; r < 3; r++) roles_run(rigs[r], &p, n_head, r < 2 ? NULL : roles, y[r]);
+            const int32_t *given[3] = {NULL, prompts, roles};
+            for (int r = 0; r < 3; r++) roles_run(rigs[r], &p, n_head, given[r], y[r]);
             bool is_rounded = memcmp(y[0], y[1], (size_t)n_y * sizeof(float)) != 0;
             assert_int_equal(is_rounded, type != TDM_TYPE_F16);
             for (int64_t o = 0; o < n_y; o++) {
@@ -543,9 +611,13 @@ static void test_roles(void **state) {
             }
             roles_run(rigs[2], &p, n_head, NULL, y[3]); /* without roles: as generated tokens */
             assert_memory_equal(y[3], y[0], (size_t)n_y * sizeof(float));
-            for (int r = 0; r < 2; r++) {
-                roles_run(rigs[r], &p, n_head, roles, y[3]);
-                assert_memory_equal(y[3], y[r], (size_t)n_y * sizeof(float));
+            roles_run(rigs[0], &p, n_head, roles, y[3]);
+            assert_memory_equal(y[3], y[0], (size_t)n_y * sizeof(float));
+            roles_run(rigs[1], &p, n_head, roles, y[3]);
+            for (int64_t o = 0; o < n_y; o++) {
+                int32_t role = roles[o / (ROWS * n_head)];
+                if (role == TDM_ROLE_PROMPT || (role >= 0 && strcmp(isas[i], "amx") != 0))
+                    assert_true(y[3][o] == y[1][o]);
             }
             for (int r = 0; r < 4; r++) free(y[r]);
             product_destroy(&p);
@@ -558,10 +630,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_long_rows),
         cmocka_unit_test(test_worst_values),
         cmocka_unit_test(test_bad_activations),
         cmocka_unit_test(test_plain_weights),
         cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_strided_codes),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_company),
         cmocka_unit_test(test_bounds_see_an_error),

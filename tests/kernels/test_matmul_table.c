@@ -51,9 +51,40 @@ static void test_choice(void **state) {
 #if defined(__x86_64__)
         expect(CPU_ISA_AVX2, p, g, "avx2", 8, CPU_X_Q15);
         expect(CPU_ISA_AVX2 | CPU_ISA_AVX512, p, g, "avx512", 16, CPU_X_Q15_BYTES);
+        expect(CPU_ISA_AVX2 | CPU_ISA_AVX512 | CPU_ISA_AMX, p, g, "avx512", 16, CPU_X_Q15_BYTES);
 #elif defined(__aarch64__)
         expect(CPU_ISA_NEON, p, g, "neon", 8, CPU_X_Q15_BYTES);
 #endif
+    }
+}
+
+/* Panels are for prompts of 8 bits, of every quantised type, in the layout of the other kernels. */
+static void test_panels(void **state) {
+    const uint32_t isa = CPU_ISA_AVX2 | CPU_ISA_AVX512 | CPU_ISA_AMX;
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        tdm_device device = {.isa = i & 1 ? isa : isa & ~(uint32_t)CPU_ISA_AMX, .n_thread = 1};
+        device.has_q8[TDM_ROLE_PROMPT] = (i & 2) != 0;
+        device.is_reference = (i & 4) != 0;
+        if (device.is_reference) device.isa = 0, device.has_q8[TDM_ROLE_PROMPT] = false;
+        cpu_matmul_kernels_choose(&device);
+        for (int t = 0; t < MADE_TYPES; t++) {
+            const cpu_matmul_kernel *k = device.panel_kernels[made_types[t]];
+            char name[64];
+            bool is_wanted = i == 3 && tdm_type_get_info(made_types[t]).is_quantized;
+#if !defined(__x86_64__)
+            is_wanted = false;
+#endif
+            assert_int_equal(k != NULL, is_wanted);
+            if (k == NULL) continue;
+            snprintf(name, sizeof name, "matmul_%s_amx", tdm_type_name(made_types[t]));
+            assert_string_equal(k->name, name);
+            assert_int_equal(k->type, made_types[t]);
+            assert_int_equal(k->format, CPU_X_BF16);
+            assert_non_null(k->unpack);
+            assert_int_equal(
+                k->n_lane, cpu_matmul_kernel_get(&device, made_types[t], TDM_ROLE_PROMPT)->n_lane);
+        }
     }
 }
 
@@ -135,9 +166,8 @@ static void test_ahead(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_no_number),
+        cmocka_unit_test(test_choice),    cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_no_number),
         cmocka_unit_test(test_ahead),
     };
     return cmocka_run_group_tests_name("matmul_table", tests, NULL, NULL);

@@ -144,6 +144,42 @@ static void test_avx512(void **state) {
                                                cpu_quantize_row_q8_avx512};
     isa_test(CPU_ISA_AVX2 | CPU_ISA_AVX512, runs, "avx512");
 }
+
+/* bf16 has no codes: the bits of both functions are the nearest number's. */
+static void test_bf16(void **state) {
+    static const struct {
+        uint32_t bits, want;
+    } known[] = {{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82},
+                 {0x3f808001, 0x3f81}, {0xbf807fff, 0xbf80}, {0x7f7fffff, 0x7f80},
+                 {0x00000001, 0x0000}, {0x807fffff, 0x8000}, {0x00800000, 0x0080},
+                 {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0},
+                 {0xffc12345, 0xffc1}};
+    const cpu_quantize_row_fn amx = cpu_quantize_row_get(cpu_isa_detect(), CPU_X_BF16);
+    uint64_t seed = 3;
+    float x[LEN];
+    cpu_bf16_block plain[N_BLOCK], fast[N_BLOCK];
+    (void)state;
+    assert_ptr_equal(cpu_quantize_row_get(0, CPU_X_BF16), cpu_round_row_bf16_plain);
+    assert_int_equal(cpu_x_block_size(CPU_X_BF16), sizeof plain[0]);
+    for (int round = 0; round < 100; round++) {
+        input_make(&seed, CPU_X_Q15, x);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            memcpy(&x[i], &known[i].bits, sizeof x[i]);
+        cpu_round_row_bf16_plain(x, LEN, 0, plain);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            assert_int_equal(plain[0].x[i], known[i].want);
+        for (int i = CPU_X_LEN; i < LEN; i++) {
+            const uint32_t bits = (uint32_t)plain[i / CPU_X_LEN].x[i % CPU_X_LEN] << 16;
+            float y;
+            memcpy(&y, &bits, sizeof y);
+            if (isfinite(y)) assert_true(fabsf(y - x[i]) <= fabsf(x[i]) * 0x1p-8f + 0x1p-126f);
+        }
+        amx(x, LEN, 0, fast);
+        assert_memory_equal(fast, plain, sizeof plain);
+    }
+    if (amx == cpu_round_row_bf16_plain)
+        print_message("SKIPPED: isa amx: this machine does not have it\n");
+}
 #elif defined(__aarch64__)
 static void test_neon(void **state) {
     (void)state;
@@ -159,6 +195,7 @@ int main(void) {
 #if defined(__x86_64__)
         cmocka_unit_test(test_avx2),
         cmocka_unit_test(test_avx512),
+        cmocka_unit_test(test_bf16),
 #elif defined(__aarch64__)
         cmocka_unit_test(test_neon),
 #endif

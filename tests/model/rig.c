@@ -22,7 +22,7 @@ static char files[MAX_FILES][MAX_PATH];
 static int n_file, n_warning;
 
 #if defined(__x86_64__)
-const char *const rig_isas[] = {"plain", "avx2", "avx512", NULL};
+const char *const rig_isas[] = {"plain", "avx2", "avx512", "amx", NULL};
 #elif defined(__aarch64__)
 const char *const rig_isas[] = {"plain", "neon", NULL};
 #else
@@ -168,6 +168,15 @@ llm_context *rig_context(llm_model *model, const llm_context_params *params) {
 
 void rig_decode(llm_context *ctx, const int32_t *tokens, int n_tok, int n_row, float *logits_out) {
     rig_decode_as(ctx, tokens, NULL, n_tok, n_row, logits_out);
+}
+
+void rig_decode_prompt(llm_context *ctx, const int32_t *tokens, int n_tok, int n_row,
+                       float *logits_out) {
+    uint8_t *roles = malloc((size_t)n_tok);
+    assert_non_null(roles);
+    memset(roles, TDM_ROLE_PROMPT, (size_t)n_tok);
+    rig_decode_as(ctx, tokens, roles, n_tok, n_row, logits_out);
+    free(roles);
 }
 
 void rig_decode_as(llm_context *ctx, const int32_t *tokens, const uint8_t *roles, int n_tok,

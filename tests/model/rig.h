@@ -65,6 +65,10 @@ llm_model *rig_model(const char *path, tdm_open_device *dev);
 llm_context *rig_context(llm_model *model, const llm_context_params *params);
 /* Appends tokens to sequence 0 and gives the logits of the last n_row of them, n_vocab to a row. */
 void rig_decode(llm_context *ctx, const int32_t *tokens, int n_tok, int n_row, float *logits_out);
+/* The same for tokens of a prompt. With 8 bits for all tokens a device may compute these on another
+ * unit; otherwise the role changes nothing there. */
+void rig_decode_prompt(llm_context *ctx, const int32_t *tokens, int n_tok, int n_row,
+                       float *logits_out);
 /* The same for tokens of these roles (tdm_role), NULL = all are generated. */
 void rig_decode_as(llm_context *ctx, const int32_t *tokens, const uint8_t *roles, int n_tok,
                    int n_row, float *logits_out);

@@ -64,7 +64,7 @@ static void story_run(const story *s, const char *path, tdm_open_device *dev, fl
     llm_model *model = rig_model(path, dev);
     llm_context *ctx = rig_context(model, NULL);
     assert_int_equal(model->hparams.n_vocab, s->n_vocab);
-    rig_decode(ctx, s->tokens, s->n_tok, s->n_row, rows_out);
+    rig_decode_prompt(ctx, s->tokens, s->n_tok, s->n_row, rows_out);
     rig_softmax(rows_out, s->n_row, s->n_vocab);
     llm_context_destroy(ctx);
     llm_model_close(model);

@@ -18,7 +18,7 @@ static void model_run(const char *path, tdm_open_device *dev, float *rows_out) {
     llm_context *ctx = rig_context(model, NULL);
     int32_t tokens[TINY_TOKENS_MAX];
     for (int i = 0; i < list.n_tokens; i++) tokens[i] = list.tokens[i];
-    rig_decode(ctx, tokens, list.n_tokens, list.n_rows, rows_out);
+    rig_decode_prompt(ctx, tokens, list.n_tokens, list.n_rows, rows_out);
     rig_softmax(rows_out, list.n_rows, model->hparams.n_vocab);
     llm_context_destroy(ctx);
     llm_model_close(model);

@@ -350,7 +350,8 @@ static void check_cancelled(bench *b) {
 }
 
 /* Devices and roles that compute the same: with `auto` a prompt is what 8 bits give and generated
- * tokens are what 15 bits give, and with 8 or 15 roles change nothing. */
+ * tokens are what 15 bits give, and with 8 or 15 roles change nothing; but a matrix unit takes none
+ * but prompts of 8 bits. */
 static void test_roles(void **state) {
     (void)state;
     enum { N = 40, N_RUN = 6 };
@@ -359,8 +360,8 @@ static void test_roles(void **state) {
         tdm_role role;
         bool is_8;
     } runs[N_RUN] = {
-        {RIG_FAST_8, TDM_ROLE_GENERATED, true}, {"fast", TDM_ROLE_GENERATED, false},
-        {RIG_FAST_8, TDM_ROLE_PROMPT, true},    {"fast", TDM_ROLE_PROMPT, false},
+        {RIG_FAST_8, TDM_ROLE_PROMPT, true},    {"fast", TDM_ROLE_GENERATED, false},
+        {RIG_FAST_8, TDM_ROLE_GENERATED, true}, {"fast", TDM_ROLE_PROMPT, false},
         {RIG_FAST_AUTO, TDM_ROLE_PROMPT, true}, {RIG_FAST_AUTO, TDM_ROLE_GENERATED, false}};
     static const char *const presets[] = {"tiny-llama", "tiny-mixtral", "tiny-deepseek2-lite"};
     const tdm_type cache = TDM_TYPE_Q4_0;
@@ -369,7 +370,7 @@ static void test_roles(void **state) {
 #ifdef TANDEM_SANITIZED /* roles are read above any kernel, and plain C takes long */
     static const char *const isas[] = {"auto"};
 #else
-    static const char *const isas[] = {"plain", "avx2", "avx512", "neon"};
+    static const char *const isas[] = {"plain", "avx2", "avx512", "amx", "neon"};
 #endif
     for (int i = 0; i < 3 * (int)(sizeof isas / sizeof *isas); i++) {
         const char *isa = isas[i / 3];
@@ -379,6 +380,8 @@ static void test_roles(void **state) {
         float *rows[N_RUN];
         size_t n = 0;
         if (!rig_has_isa(isa)) continue;
+        bool has_matrices =
+            strcmp(isa, "amx") == 0 || (strcmp(isa, "auto") == 0 && rig_has_isa("amx"));
         spec.type = TDM_TYPE_Q4_0;
         RIG_OK(random_model_write(&spec, file, NULL, NULL, NULL, &err));
         for (int r = 0; r < N_RUN; r++) {
@@ -394,7 +397,9 @@ static void test_roles(void **state) {
                 roles[t] = (uint8_t)runs[r].role;
             }
             rig_decode_as(ctx, tokens, roles, N, N, rows[r]);
-            assert_memory_equal(rows[r], rows[runs[r].is_8 ? 0 : 1], n * sizeof *rows[r]);
+            bool is_other = has_matrices && runs[r].is_8 && runs[r].role == TDM_ROLE_GENERATED;
+            if (!is_other)
+                assert_memory_equal(rows[r], rows[runs[r].is_8 ? 0 : 1], n * sizeof *rows[r]);
             llm_context_destroy(ctx);
             llm_model_close(model);
         }

@@ -145,7 +145,7 @@ static void test_bad_files(void **state) {
          "@:1: bad value 'q8' for 'cache-type-k': expected one of f32, f16, bf16, q8_0, q5_1, "
          "q5_0, q4_1, q4_0, iq4_nl; did you mean 'q8_0'?"},
         {"isa = avx-512\n", "@:1: bad value 'avx-512' for 'isa': expected one of auto, plain, "
-                            "avx2, avx512, neon; did you mean 'avx512'?"},
+                            "avx2, avx512, amx, neon; did you mean 'avx512'?"},
         {"reserve = 5X\n", "@:1: bad value '5X' for 'reserve': expected bytes, or a number with K, "
                            "M, G or T (512M)"},
         {"reserve = 9000000000T\n", "@:1: bad value '9000000000T' for 'reserve': expected bytes, "

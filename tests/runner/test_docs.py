@@ -211,9 +211,9 @@ if all(os.path.exists(path) for path in [*simt.values(), *(os.path.join(path, na
     else:
         def fixed(line):
             words = line.split()
-            # The weights of a CPU: their layout, and so its bytes, goes by the instruction set.
+            # A CPU's weights and what it computes in: their bytes go by the instruction set.
             if words[1:2] == ["cpu"]:
-                words[4:6] = []
+                return words[:4] + words[6:10]
             return words[:10] if "%" in words[:4] else words[:7] if words[:1] == ["together"] else words
 
         there = [fixed(line) for line in printed.splitlines()]

@@ -71,7 +71,7 @@ expect 1 "blank: " run -m "$model" -p x --grammar-file "$work/blank"
 # --- Words of the benchmarks of kernels, which would measure nothing for an unknown word
 if [ -n "$attention_speed" ]; then
     tandem=$matmul_speed
-    expect 2 "bad value 'avx3' for '--isa': expected one of avx512, avx2, neon, plain" --isa avx3
+    expect 2 "bad value 'avx3' for '--isa': expected one of amx, avx512, avx2, neon, plain" --isa avx3
     expect 2 "bad value 'q8' for '--type': expected one of f32, " --type q8
     tandem=$attention_speed
     expect 2 "bad value 'avx3' for '--isa': expected one of avx512, avx2, neon, plain" --isa avx3

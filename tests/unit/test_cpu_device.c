@@ -451,8 +451,11 @@ static void limits_are_measured(void **state) {
     (void)state;
     static const struct {
         const char *isa, *arithmetic;
-    } ways[] = {
-        {"avx512", "AVX-512 VNNI"}, {"avx2", "AVX"}, {"neon", "NEON"}, {"plain", "plain C"}};
+    } ways[] = {{"amx", "AMX"},
+                {"avx512", "AVX-512 VNNI"},
+                {"avx2", "AVX"},
+                {"neon", "NEON"},
+                {"plain", "plain C"}};
     loaded l = load();
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         const tdm_option options[] = {{"isa", ways[i].isa}, {"threads", "1"}};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * isa.c: detection of instruction sets. On x86 by CPUID and, since registers are of no use unless a
- * task switch saves them, by XGETBV (Intel SDM volume 1, 14.3 and 15.2 to 15.4); on AArch64 by what
- * Linux tells a process (Documentation/arch/arm64/elf_hwcaps.rst).
+ * task switch saves them, by XGETBV (Intel SDM volume 1, 14.3 and 15.2 to 15.4). A process may use
+ * the tiles of AMX after it has asked Linux for them (Documentation/arch/x86/xstate.rst). On AArch64
+ * by what Linux tells a process (Documentation/arch/arm64/elf_hwcaps.rst).
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,16 +12,44 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 enum {
-    XCR0_AVX = 0x06,   /* SSE and AVX state */
-    XCR0_AVX512 = 0xe0 /* opmask, upper halves of ZMM0-15, ZMM16-31 */
+    XCR0_AVX = 0x06,    /* SSE and AVX state */
+    XCR0_AVX512 = 0xe0, /* opmask, upper halves of ZMM0-15, ZMM16-31 */
+    XCR0_AMX = 0x60000  /* XTILECFG, XTILEDATA */
 };
+
+/* CPUID 7.0 EDX and 7.1 EAX; SDM volume 2, CPUID. */
+enum { EDX_AMX_BF16 = 1 << 22, EDX_AMX_TILE = 1 << 24, EDX_AMX_INT8 = 1 << 25 };
+enum { EAX_AVX512_BF16 = 1 << 5 };
 
 static uint32_t xcr0_read(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
+}
+
+/* Asks Linux for the tiles, for all threads of the process. Repeating it is harmless. Linux refuses
+ * where a thread has an alternative signal stack that is too small for them. */
+static bool tiles_request(void) {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+static bool has_amx(uint32_t saved) {
+    const uint32_t need = EDX_AMX_BF16 | EDX_AMX_TILE | EDX_AMX_INT8;
+    uint32_t a, b, c, d;
+    return (saved & XCR0_AMX) == XCR0_AMX && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (d & need) == need && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+           (a & EAX_AVX512_BF16) != 0 && tiles_request();
 }
 
 uint32_t cpu_isa_detect(void) {
@@ -36,6 +65,7 @@ uint32_t cpu_isa_detect(void) {
     if ((saved & XCR0_AVX512) == XCR0_AVX512 && (b & avx512_need) == avx512_need &&
         (c & bit_AVX512VNNI))
         isa |= CPU_ISA_AVX512;
+    if ((isa & CPU_ISA_AVX512) && has_amx(saved)) isa |= CPU_ISA_AMX;
     return isa;
 }
 
@@ -74,14 +104,15 @@ bool cpu_isa_prefetch_each(void) {
 }
 #endif
 
-enum { WORD_AUTO, WORD_PLAIN, WORD_AVX2, WORD_AVX512, WORD_NEON, N_WORD };
+enum { WORD_AUTO, WORD_PLAIN, WORD_AVX2, WORD_AVX512, WORD_AMX, WORD_NEON, N_WORD };
 
 const char *const cpu_isa_words[] = {
-    [WORD_AUTO] = "auto",     [WORD_PLAIN] = "plain", [WORD_AVX2] = "avx2",
-    [WORD_AVX512] = "avx512", [WORD_NEON] = "neon",   [N_WORD] = NULL};
+    [WORD_AUTO] = "auto", [WORD_PLAIN] = "plain", [WORD_AVX2] = "avx2", [WORD_AVX512] = "avx512",
+    [WORD_AMX] = "amx",   [WORD_NEON] = "neon",   [N_WORD] = NULL};
 /* What each word but "auto" includes; the best last. */
 static const uint32_t word_isa[N_WORD] = {[WORD_AVX2] = CPU_ISA_AVX2,
                                           [WORD_AVX512] = CPU_ISA_AVX512 | CPU_ISA_AVX2,
+                                          [WORD_AMX] = CPU_ISA_AMX | CPU_ISA_AVX512 | CPU_ISA_AVX2,
                                           [WORD_NEON] = CPU_ISA_NEON};
 
 tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err) {

@@ -8,7 +8,8 @@
 
 #include "plugins/cpu/cpu.h"
 
-/* CPU_ISA_* that the processor has and the operating system saves on a switch. [any-thread] */
+/* CPU_ISA_* that the processor has and the operating system saves on a switch. Where there is AMX,
+ * it asks the operating system to let this process use it. [any-thread] */
 uint32_t cpu_isa_detect(void);
 
 /* True for processors whose cores read weights fastest when kernels prefetch each cache line: those
@@ -21,8 +22,8 @@ bool cpu_isa_prefetch_each(void);
 extern const char *const cpu_isa_words[];
 
 /* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,
- * "avx2", "avx512" (which includes AVX2) and "neon" that set. TDM_INVALID_ARGUMENT for another
- * word, TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */
+ * "avx2", "avx512" (which includes AVX2), "amx" (which includes both) and "neon" that set.
+ * TDM_INVALID_ARGUMENT for another word, TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */
 tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err);
 
 /* The word of the best set in `isa` ("plain" for none). Never NULL or "auto". [any-thread] */

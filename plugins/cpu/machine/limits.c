@@ -115,6 +115,7 @@ static const cpu_limit_loops loops_plain = {"plain C", limit_read_plain, limit_i
 
 static const cpu_limit_loops *loops_choose(const cpu_device *device) {
 #if defined(__x86_64__)
+    if (device->isa & CPU_ISA_AMX) return &cpu_limit_loops_amx;
     if (device->isa & CPU_ISA_AVX512) return &cpu_limit_loops_avx512;
 #ifdef CPU_HAS_AVX_VNNI
     /* AVX-VNNI has no CPU_ISA flag, since no kernel uses it. It is a limit of the machine all the

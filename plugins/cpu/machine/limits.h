@@ -35,6 +35,10 @@ typedef struct cpu_limit_loops {
 /* x86/limits_*.c, arm/limits_neon.c */
 extern const cpu_limit_loops cpu_limit_loops_avx2, cpu_limit_loops_avx512, cpu_limit_loops_avx_vnni;
 extern const cpu_limit_loops cpu_limit_loops_neon;
+extern const cpu_limit_loops cpu_limit_loops_amx;
+/* Those of AVX-512, which AMX has too. */
+uint64_t cpu_limit_read_avx512(const uint8_t *a, const uint8_t *b, size_t step, size_t n);
+uint64_t cpu_limit_f32_avx512(uint32_t seed, double *n_op_out);
 
 /* tdm_device_ops.measure_limits, with the instruction sets that the device may use. What could not
  * be measured is 0. [setup] */

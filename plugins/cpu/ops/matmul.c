@@ -5,11 +5,13 @@
  *
  * Activations are brought into the kernel's format once for all products that take it (x_make). The
  * workers share the groups of rows, and each multiplies its own with all tokens: a weight is thus
- * read from memory once however many tokens there are. Kernels are in matmul_*.c, experts in moe.c.
+ * read from memory once however many tokens there are. Kernels are in matmul_*.c, experts in moe.c,
+ * the tokens of prompts where there is a matrix unit in panel.c.
  */
 #include "quant/convert.h"
 #include "plugins/cpu/exec/claims.h"
 #include "plugins/cpu/ops/matmul.h"
+#include "plugins/cpu/ops/panel.h"
 #include "plugins/cpu/ops/strided.h"
 #include "plugins/cpu/ops/ops.h"
 
@@ -22,6 +24,8 @@ enum { CLAIMED_SIZE = 256 * 1024 };
 
 /* Pieces of a worker's share that are claimed one by one. */
 enum { N_PIECE = 16 };
+
+enum { SRC_W, SRC_X, SRC_ROLE };
 
 _Static_assert(CPU_SHARE_UNIT % CPU_MATMUL_LANE == 0 && CPU_SHARE_UNIT % CPU_X_LEN == 0,
                "workers get whole groups of rows and whole blocks of activations");
@@ -128,8 +132,12 @@ static size_t row_pitch(tdm_type type, int64_t k) {
 /* The strides of views are not known yet, so every value that may need copying counts. */
 static size_t matmul_scratch_size(const cpu_device *device, const tdm_graph *graph,
                                   const tdm_node *node) {
-    const tdm_value *w = tdm_graph_value(graph, node->src[0]);
-    if (w->usage != 0 || !may_be_strided(graph, node->src[0])) return 0;
+    const tdm_value *w = tdm_graph_value(graph, node->src[SRC_W]);
+    if (w->usage != 0) {
+        bool has_panels = device->panel_kernels[w->type] != NULL && node->src[SRC_ROLE] >= 0;
+        return has_panels ? cpu_panel_scratch_size(w->ne[0]) * (size_t)device->n_thread : 0;
+    }
+    if (!may_be_strided(graph, node->src[SRC_W])) return 0;
     return row_pitch((tdm_type)w->type, w->ne[0]) * (size_t)device->n_thread;
 }
 
@@ -173,7 +181,23 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
 
 /* ---- Prepared activations ------------------------------------------------------------- */
 
-enum { SRC_W, SRC_X, SRC_ROLE };
+static cpu_matmul_kernels kernels_of_node(const cpu_node *n) {
+    const cpu_matmul_kernel *r = cpu_matmul_kernel_reference();
+    if (n->src[SRC_W].usage == 0) return (cpu_matmul_kernels){{r, r}};
+    const tdm_type type = n->src[SRC_W].type;
+    cpu_matmul_kernels kernels = cpu_matmul_kernels_get(n->device, type);
+    const cpu_matmul_kernel *panel = n->device->panel_kernels[type];
+    if (panel != NULL && n->node->src[SRC_ROLE] >= 0) kernels.of[TDM_ROLE_PROMPT] = panel;
+    return kernels;
+}
+
+static bool has_panels(const cpu_matmul_kernels *kernels) {
+    return kernels->of[TDM_ROLE_PROMPT]->unpack != NULL;
+}
+
+static cpu_roles roles_of_node(const cpu_node *n, const cpu_matmul_kernels *kernels) {
+    return cpu_roles_get(&n->src[SRC_ROLE], tdm_shape_rows(n->src[SRC_X].ne), kernels);
+}
 
 /* Bytes from one token to the next; 0 = floats are read where they are. */
 static size_t x_pitch(const cpu_matmul_kernels *kernels, const cpu_view *x) {
@@ -183,14 +207,33 @@ static size_t x_pitch(const cpu_matmul_kernels *kernels, const cpu_view *x) {
     return pitch;
 }
 
-static cpu_matmul_kernels kernels_of_node(const cpu_node *n) {
-    const cpu_matmul_kernel *r = cpu_matmul_kernel_reference();
-    if (n->src[SRC_W].usage == 0) return (cpu_matmul_kernels){{r, r}};
-    return cpu_matmul_kernels_get(n->device, n->src[SRC_W].type);
+/* The tokens of prompts for panels, behind those of the other kernels: those of matrix number
+ * `head`. */
+static cpu_panel_x *panel_x_get(const cpu_node *n, const cpu_matmul_kernels *kernels,
+                                int64_t head) {
+    const cpu_view *x = &n->src[SRC_X];
+    int64_t n_row = tdm_shape_rows(x->ne), n_matrix = n->src[SRC_W].ne[2];
+    size_t size = cpu_panel_x_size(n_row / n_matrix, x->ne[0]);
+    return (cpu_panel_x *)(void *)(n->prepared + (size_t)n_row * x_pitch(kernels, x) +
+                                   (size_t)head * size);
 }
 
-static cpu_roles roles_of_node(const cpu_node *n, const cpu_matmul_kernels *kernels) {
-    return cpu_roles_get(&n->src[SRC_ROLE], tdm_shape_rows(n->src[SRC_X].ne), kernels);
+static void panel_x_make(const cpu_node *n, const cpu_matmul_kernels *kernels, int64_t row,
+                         int64_t first, int64_t last) {
+    const cpu_view *x = &n->src[SRC_X];
+    const int64_t n_matrix = n->src[SRC_W].ne[2], token = row / n_matrix;
+    cpu_panel_x *to = panel_x_get(n, kernels, row % n_matrix);
+    const uint8_t *src = cpu_view_row(x, row) + first * x->nb[0];
+    if (x->nb[0] == (int64_t)sizeof(float)) {
+        cpu_panel_x_write(to, token, x->ne[0], n->device->isa, (const float *)(const void *)src,
+                          first, last - first);
+        return;
+    }
+    for (int64_t i = first; i < last; i += CPU_X_LEN, src += CPU_X_LEN * x->nb[0]) {
+        float piece[CPU_X_LEN];
+        units_gather(src, x->nb[0], sizeof(float), CPU_X_LEN, (uint8_t *)piece);
+        cpu_panel_x_write(to, token, x->ne[0], n->device->isa, piece, i, CPU_X_LEN);
+    }
 }
 
 static void x_make_run(const cpu_node *n, cpu_worker *w) {
@@ -200,9 +243,14 @@ static void x_make_run(const cpu_node *n, cpu_worker *w) {
     size_t pitch = x_pitch(&kernels, x);
     cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0]);
     if (t.col_first >= t.col_last) return;
-    for (int64_t i = t.row_first; i < t.row_last; i++)
-        cpu_matmul_x_prepare(kernels.of[cpu_role_of(&roles, i)], n->device->isa, x, i, t.col_first,
-                             t.col_last, n->prepared + (size_t)i * pitch);
+    for (int64_t i = t.row_first; i < t.row_last; i++) {
+        const cpu_matmul_kernel *kernel = kernels.of[cpu_role_of(&roles, i)];
+        if (kernel->unpack != NULL)
+            panel_x_make(n, &kernels, i, t.col_first, t.col_last);
+        else
+            cpu_matmul_x_prepare(kernel, n->device->isa, x, i, t.col_first, t.col_last,
+                                 n->prepared + (size_t)i * pitch);
+    }
 }
 
 static int64_t x_make_share_unit(const cpu_node *n, int32_t arg) {
@@ -213,19 +261,26 @@ static int64_t x_make_share_unit(const cpu_node *n, int32_t arg) {
 
 static const cpu_op_impl x_make = {.share_unit = x_make_share_unit, .run = x_make_run};
 
+/* Panels have the tokens of each matrix by themselves. */
 static bool x_is_same(const cpu_node *a, const cpu_node *b) {
     cpu_matmul_kernels p = kernels_of_node(a), q = kernels_of_node(b);
+    if (has_panels(&p) && a->src[SRC_W].ne[2] != b->src[SRC_W].ne[2]) return false;
     return cpu_matmul_x_is_same(&p, &q);
 }
 
 static cpu_prepared matmul_prepared(const cpu_node *n) {
+    const cpu_view *x = &n->src[SRC_X];
+    const int64_t n_row = tdm_shape_rows(x->ne), n_matrix = n->src[SRC_W].ne[2];
     cpu_matmul_kernels kernels = kernels_of_node(n);
+    size_t size = x_pitch(&kernels, x) * (size_t)n_row;
+    if (has_panels(&kernels) && n_matrix > 0)
+        size += cpu_panel_x_size(n_row / n_matrix, x->ne[0]) * (size_t)n_matrix;
     return (cpu_prepared){
         .maker = &x_make,
         .made_of = 1u << SRC_X,
         .reads = 1u << SRC_ROLE,
         .is_same = x_is_same,
-        .size = x_pitch(&kernels, &n->src[SRC_X]) * (size_t)tdm_shape_rows(n->src[SRC_X].ne),
+        .size = size,
     };
 }
 
@@ -248,15 +303,55 @@ static bool tile_fill(const cpu_node *n, const cpu_roles *roles, tdm_role role, 
     return tile->n_tok > 0;
 }
 
+/* The next tokens of prompts of matrix number `head`, from number *t on, as tiles for panels; at
+ * most `most`. Returns how many: 0 where no token is left. */
+static int32_t panel_tiles_fill(const cpu_node *n, const cpu_matmul_kernels *kernels,
+                                const cpu_roles *roles, int64_t head, int64_t *t,
+                                cpu_panel_tile *tiles, int32_t most) {
+    const int64_t k = n->src[SRC_X].ne[0], n_matrix = n->src[SRC_W].ne[2];
+    const int64_t n_tok = tdm_shape_rows(n->src[SRC_X].ne) / n_matrix;
+    const cpu_panel_x *x = panel_x_get(n, kernels, head);
+    int32_t n_tile = 0;
+    for (; *t < n_tok && n_tile < most; *t += CPU_PANEL_TOK) {
+        cpu_panel_tile *tile = &tiles[n_tile];
+        *tile = (cpu_panel_tile){.x = x + *t / CPU_PANEL_TOK * (k / CPU_X_LEN)};
+        for (int32_t i = 0; i < CPU_PANEL_TOK && *t + i < n_tok; i++) {
+            const int64_t row = head + (*t + i) * n_matrix;
+            if (cpu_role_of(roles, row) != TDM_ROLE_PROMPT) continue;
+            tile->y[i] = (float *)(void *)cpu_view_row(&n->dst[0], row);
+            tile->n_tok = i + 1;
+        }
+        if (tile->n_tok > 0) n_tile++;
+    }
+    return n_tile;
+}
+
+static void panels_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
+                            const cpu_roles *roles, int64_t head, int64_t first, int64_t last) {
+    enum {
+        MOST = 16
+    }; /* 512 tokens: unpacking again for more of them takes little of their time */
+    uint8_t *scratch = n->scratch + cpu_panel_scratch_size(n->src[SRC_W].ne[0]) * (size_t)w->ith;
+    cpu_panel_tile tiles[MOST];
+    int32_t n_tile;
+    int64_t t = 0;
+    while ((n_tile = panel_tiles_fill(n, &m->kernels, roles, head, &t, tiles, MOST)) > 0)
+        cpu_panel_groups(m, m->kernels.of[TDM_ROLE_PROMPT], first, last, tiles, n_tile, scratch);
+}
+
 /* Groups first .. last-1 of matrix number `head` times all its tokens: rows head, head + n_matrix
  * and so on of x; those of one role, then those of the other. Which tokens share a tile changes no
  * result. */
-static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
-                            size_t pitch, int64_t first, int64_t last) {
+static void groups_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
+                            int64_t head, size_t pitch, int64_t first, int64_t last) {
     cpu_roles roles = roles_of_node(n, &m->kernels);
     bool is_first = true;
     for (int role = 0; role < (roles.data != NULL ? CPU_N_ROLE : 1); role++) {
         cpu_matmul_tile tile;
+        if (m->kernels.of[role]->unpack != NULL) {
+            panels_multiply(n, w, m, &roles, head, first, last);
+            continue;
+        }
         int64_t t = 0;
         while (tile_fill(n, &roles, (tdm_role)role, head, pitch, first * m->n_lane, &t, &tile)) {
             cpu_matmul_groups(m, (tdm_role)role, first, last, is_first, &tile);
@@ -266,16 +361,17 @@ static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64
 }
 
 /* The same for a plain matrix whose elements are not adjacent: each row is copied to `row`. */
-static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
-                             size_t pitch, int64_t first, int64_t last, uint8_t *row) {
-    const cpu_view *w = &n->src[0];
-    size_t unit = (size_t)tdm_type_get_info(w->type).block_size;
+static void strided_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
+                             int64_t head, size_t pitch, int64_t first, int64_t last,
+                             uint8_t *row) {
+    const cpu_view *weight = &n->src[SRC_W];
+    size_t unit = (size_t)tdm_type_get_info(weight->type).block_size;
     for (int64_t j = first; j < last; j++) {
         cpu_matmul_matrix one = *m;
-        units_gather(m->data + j * w->nb[1], w->nb[0], unit, m->n_block, row);
+        units_gather(m->data + j * weight->nb[1], weight->nb[0], unit, m->n_block, row);
         one.data = row;
         one.group_pitch = 0; /* every group is the row just copied */
-        groups_multiply(n, &one, head, pitch, j, j + 1);
+        groups_multiply(n, w, &one, head, pitch, j, j + 1);
     }
 }
 
@@ -284,7 +380,9 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
     if (w->usage != 0) {
         cpu_weight_layout layout;
         if (cpu_weight_layout_get(n->device, w->type, w->usage, w->ne, &layout, NULL) == TDM_OK) {
-            return cpu_matmul_matrix_get(n->device, &layout, w->data, head);
+            cpu_matmul_matrix m = cpu_matmul_matrix_get(n->device, &layout, w->data, head);
+            m.kernels = kernels_of_node(n);
+            return m;
         }
     }
     return (cpu_matmul_matrix){
@@ -299,6 +397,13 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
     };
 }
 
+/* Groups that stay in the cache while tokens are multiplied with them. */
+static int64_t cached_count(const cpu_matmul_matrix *m) {
+    int64_t least = has_panels(&m->kernels) ? 2 * CPU_PANEL_N : 1;
+    int64_t n = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : 0;
+    return n > least ? n : least;
+}
+
 /* Groups first .. last-1 of one matrix, as many at a time as stay in the cache. */
 static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
                             int64_t head, int64_t first, int64_t last) {
@@ -306,14 +411,13 @@ static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const cpu_ma
     size_t pitch = x_pitch(&m->kernels, &n->src[1]);
     if (weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m->type).block_size) {
         uint8_t *row = n->scratch + row_pitch(m->type, weight->ne[0]) * (size_t)w->ith;
-        strided_multiply(n, m, head, pitch, first, last, row);
+        strided_multiply(n, w, m, head, pitch, first, last, row);
         return;
     }
-    int64_t n_cached = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : 0;
-    if (n_cached < 1) n_cached = 1;
+    int64_t n_cached = cached_count(m);
     for (int64_t g = first; g < last; g += n_cached) {
         int64_t end = last - g < n_cached ? last : g + n_cached;
-        groups_multiply(n, m, head, pitch, g, end);
+        groups_multiply(n, w, m, head, pitch, g, end);
     }
 }
 
@@ -346,8 +450,8 @@ static int64_t matmul_share_unit(const cpu_node *n, int32_t arg) {
 static int64_t piece_choose(const cpu_node *n, const cpu_matmul_matrix *m, int64_t unit) {
     int64_t share = m->n_group * n->src[0].ne[2] / n->device->n_thread;
     int64_t piece = share / N_PIECE;
-    int64_t n_cached = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : piece;
-    if (piece > n_cached) piece = n_cached;
+    int64_t n_cached = cached_count(m);
+    if (piece > n_cached && m->group_pitch > 0) piece = n_cached;
     return piece > unit ? piece / unit * unit : unit;
 }
 

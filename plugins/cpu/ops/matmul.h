@@ -8,6 +8,8 @@
  * caller walks over groups and tiles; each output is the work of one call, so results do not depend
  * on the number of threads.
  *
+ * Where a processor has a matrix unit, MATMUL multiplies the tokens of prompts there: see panel.h.
+ *
  * Accuracy. Weights are used exactly as stored. Float kernels multiply f32 activations and sum in
  * f32. Integer kernels round activations to 15 or 8 bits with a scale for each 32 elements: an
  * error of at most max |x| / 32512 or max |x| / 254 in each, the maximum taken over the 32. They
@@ -46,6 +48,9 @@ typedef struct cpu_matmul_tile {
     float *y[CPU_MATMUL_TOK];      /* per token: n_row outputs are written, nothing else */
 } cpu_matmul_tile;
 
+struct cpu_panel_step; /* panel.h */
+struct cpu_panel_unit;
+
 typedef struct cpu_matmul_kernel {
     const char *name;    /* matmul_TYPE_ISA */
     uint32_t isa;        /* CPU_ISA_*: all that it needs */
@@ -53,11 +58,16 @@ typedef struct cpu_matmul_kernel {
     int32_t n_lane;      /* rows of a group */
     cpu_x_format format; /* of activations */
     int32_t code_offset; /* see cpu_quantize_row_fn */
-    void (*run)(const cpu_matmul_tile *tile);
+    void (*run)(const cpu_matmul_tile *tile); /* NULL for panels */
+    /* For panels (panel.h), else NULL: unpacks n_block blocks of every row of a group to place
+     * i_group, 0 or 1, of a panel. */
+    void (*unpack)(const uint8_t *group, int64_t n_block, int32_t code_offset, int i_group,
+                   struct cpu_panel_step *panel);
+    const struct cpu_panel_unit *unit; /* that multiplies them */
 } cpu_matmul_kernel;
 
-/* Fills device->matmul_kernels, which is zeroed before, by what the device may use: isa,
- * is_reference, has_q8. */
+/* Fills device->matmul_kernels and panel_kernels, which are zeroed before, by what the device may
+ * use: isa, is_reference, has_q8. */
 void cpu_matmul_kernels_choose(cpu_device *device);
 
 /* The kernel that `device` uses for weights of that type kept for matmul and tokens of that role,
@@ -153,13 +163,18 @@ void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: q
 void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile);
 
 /* vector/matmul_tile.h and matmul_grid.h, compiled for each instruction set. */
+#define CPU_MATMUL_UNPACK_(name)                                                                   \
+    void cpu_matmul_unpack_##name##_amx(const uint8_t *group, int64_t n_block,                     \
+                                        int32_t code_offset, int i_group,                          \
+                                        struct cpu_panel_step *panel);
 #define CPU_MATMUL_RUN_FLOAT_(name)                                                                \
     void cpu_matmul_run_##name##_avx2(const cpu_matmul_tile *tile);                                \
     void cpu_matmul_run_##name##_avx512(const cpu_matmul_tile *tile);                              \
     void cpu_matmul_run_##name##_neon(const cpu_matmul_tile *tile);
 #define CPU_MATMUL_RUN_BLOCK_(name)                                                                \
     CPU_MATMUL_RUN_FLOAT_(name)                                                                    \
-    CPU_MATMUL_RUN_FLOAT_(name##_q8)
+    CPU_MATMUL_RUN_FLOAT_(name##_q8)                                                               \
+    CPU_MATMUL_UNPACK_(name)
 #define CPU_MATMUL_RUN_INTEGER_(name)
 #define CPU_MATMUL_RUN_(ID, name, number, kind, ...) CPU_MATMUL_RUN_##kind##_(name)
 TDM_TYPE_LIST(CPU_MATMUL_RUN_)
@@ -167,5 +182,6 @@ TDM_TYPE_LIST(CPU_MATMUL_RUN_)
 #undef CPU_MATMUL_RUN_INTEGER_
 #undef CPU_MATMUL_RUN_FLOAT_
 #undef CPU_MATMUL_RUN_BLOCK_
+#undef CPU_MATMUL_UNPACK_
 
 #endif

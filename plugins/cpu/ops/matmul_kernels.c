@@ -2,9 +2,10 @@
  *
  * matmul_kernels.c: the one ordered table of matmul kernels, and what a device chooses of it when
  * it is opened: for a type, the first row whose instruction sets it may use; the last rows need
- * none.
+ * none. Panels have a table of their own.
  */
 #include "plugins/cpu/ops/matmul.h"
+#include "plugins/cpu/ops/panel.h"
 
 /* One kernel of an instruction set. */
 #define ROW_(TYPE, name, isa, ISA, n_lane, format, code_offset)                                    \
@@ -77,6 +78,29 @@ static const cpu_matmul_kernel kernels[] = {
 };
 /* clang-format on */
 
+/* Panels. Signed codes stay signed. */
+#define AMX_BLOCK(ID, word)                                                                        \
+    {.name = "matmul_" #word "_amx",                                                               \
+     .isa = CPU_ISA_AMX,                                                                           \
+     .type = TDM_TYPE_##ID,                                                                        \
+     .n_lane = CPU_MATMUL_LANE,                                                                    \
+     .format = CPU_X_BF16,                                                                         \
+     .code_offset = CODE_##ID(0),                                                                  \
+     .unpack = cpu_matmul_unpack_##word##_amx,                                                     \
+     .unit = &cpu_panel_unit_amx},
+#define AMX_FLOAT(ID, name)
+#define AMX_INTEGER(ID, name)
+#define AMX_(ID, name, number, kind, ...) AMX_##kind(ID, name)
+
+/* clang-format off */
+static const cpu_matmul_kernel panel_kernels[] = { /* ends with a row without a name */
+#if defined(__x86_64__)
+    TDM_TYPE_LIST(AMX_)
+#endif
+    {.name = NULL}
+};
+/* clang-format on */
+
 enum { N_KERNEL = (int)(sizeof kernels / sizeof kernels[0]) };
 
 static const cpu_matmul_kernel reference = {
@@ -94,4 +118,7 @@ void cpu_matmul_kernels_choose(cpu_device *device) {
             if (k->format != CPU_X_F32 && (k->format == CPU_X_Q8) != device->has_q8[role]) continue;
             *chosen = device->is_reference ? &reference : k;
         }
+    for (const cpu_matmul_kernel *k = panel_kernels; k->name != NULL; k++)
+        if ((k->isa & ~device->isa) == 0 && device->has_q8[TDM_ROLE_PROMPT])
+            device->panel_kernels[k->type] = k;
 }

@@ -15,8 +15,12 @@ cpu_x_scale cpu_x_scale_empty(bool is_bad, int32_t code_offset) {
 }
 
 size_t cpu_x_block_size(cpu_x_format format) {
-    if (format == CPU_X_F32) return 0;
-    return format == CPU_X_Q8 ? sizeof(cpu_q8_block) : sizeof(cpu_q15_block);
+    switch (format) {
+    case CPU_X_F32: return 0;
+    case CPU_X_Q8: return sizeof(cpu_q8_block);
+    case CPU_X_BF16: return sizeof(cpu_bf16_block);
+    default: return sizeof(cpu_q15_block);
+    }
 }
 
 /* The codes of 32 elements, of magnitude `limit` at most, with their scale and sums. */
@@ -74,6 +78,20 @@ void cpu_quantize_row_q8_plain(const float *x, int64_t n, int32_t code_offset, v
     }
 }
 
+static uint16_t bf16_round(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (isnan(x)) return (uint16_t)(bits >> 16 | 0x40);
+    if (fabsf(x) < 0x1p-126f) return (uint16_t)(bits >> 16 & 0x8000);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+void cpu_round_row_bf16_plain(const float *x, int64_t n, int32_t code_offset, void *blocks) {
+    cpu_bf16_block *out = blocks;
+    (void)code_offset;
+    for (int64_t i = 0; i < n; i++) out[i / CPU_X_LEN].x[i % CPU_X_LEN] = bf16_round(x[i]);
+}
+
 typedef struct row {
     uint32_t isa;
     cpu_x_format format;
@@ -83,6 +101,7 @@ typedef struct row {
 /* The first row of a format that the device may use is chosen. */
 static const row rows[] = {
 #if defined(__x86_64__)
+    {CPU_ISA_AMX, CPU_X_BF16, cpu_round_row_bf16_amx},
     {CPU_ISA_AVX512, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_avx512},
     {CPU_ISA_AVX512, CPU_X_Q8, cpu_quantize_row_q8_avx512},
     {CPU_ISA_AVX2, CPU_X_Q15, cpu_quantize_row_q15_avx2},
@@ -94,6 +113,7 @@ static const row rows[] = {
     {0, CPU_X_Q15, cpu_quantize_row_q15_plain},
     {0, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_plain},
     {0, CPU_X_Q8, cpu_quantize_row_q8_plain},
+    {0, CPU_X_BF16, cpu_round_row_bf16_plain},
 };
 
 cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_format format) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize_row.h: activations as the integer kernels take them: codes with a scale for each 32
- * elements, in one of the formats below. Each format has one function per instruction set, and all
+ * quantize_row.h: activations as the kernels of quantised weights take them: codes with a scale for
+ * each 32 elements, or bf16, in one of the formats below. Each format has one function per instruction set, and all
  * give the same bits.
  *
  * Rationale. Codes of 8 bits halve the multiplications, but the NMSE of next-token probabilities
@@ -22,7 +22,8 @@ typedef enum cpu_x_format {
     CPU_X_F32,       /* floats, where they are */
     CPU_X_Q15,       /* cpu_q15_block with q */
     CPU_X_Q15_BYTES, /* cpu_q15_block with hi and lo, which are multiplied apart */
-    CPU_X_Q8         /* cpu_q8_block */
+    CPU_X_Q8,        /* cpu_q8_block */
+    CPU_X_BF16       /* cpu_panel_x of cpu_bf16_block (panel.h) */
 } cpu_x_format;
 
 /* What kernels need of the sum of 16 or 32 codes: `sum` where code_offset is 0, else `bias`. */
@@ -57,6 +58,12 @@ typedef struct cpu_q8_block {
     cpu_x_scale s;
 } cpu_q8_block;
 
+/* Each element rounded to bf16, to nearest, ties to even. Magnitudes below 2^-126 become zeros, and
+ * NaN stays NaN, as the instruction does it. */
+typedef struct cpu_bf16_block {
+    uint16_t x[CPU_X_LEN];
+} cpu_bf16_block;
+
 /* Fills the sums of a block whose d is set; sum_lo and sum_hi are those of the codes. */
 static inline void cpu_x_sums_set(cpu_x_scale *s, int32_t sum_lo, int32_t sum_hi,
                                   int32_t code_offset) {
@@ -88,11 +95,13 @@ cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_format format);
 void cpu_quantize_row_q15_plain(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q15_bytes_plain(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q8_plain(const float *x, int64_t n, int32_t code_offset, void *blocks);
+void cpu_round_row_bf16_plain(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q15_avx2(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q8_avx2(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q15_bytes_avx512(const float *x, int64_t n, int32_t code_offset,
                                        void *blocks);
 void cpu_quantize_row_q8_avx512(const float *x, int64_t n, int32_t code_offset, void *blocks);
+void cpu_round_row_bf16_amx(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q15_bytes_neon(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q8_neon(const float *x, int64_t n, int32_t code_offset, void *blocks);
 

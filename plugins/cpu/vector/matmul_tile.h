@@ -22,11 +22,21 @@
 
 #include LANES_MATMUL_H
 
+#if !CPU_IS_Q8 && !CPU_IS_PANEL
+#define HAS_FLOAT_KERNELS 1
+#else
+#define HAS_FLOAT_KERNELS 0
+#endif
+
 enum { N_VEC = CPU_X_LEN / 4 }; /* vectors of codes for 32 elements */
 
 /* What 32 elements of a row have besides codes. */
 enum { ONE_SCALE = 1, TWO_SCALES = 2, HAS_MIN = 4, HAS_BIAS = 8 };
 enum { SIGNED_BIAS = SIGNED_OFFSET != 0 ? HAS_BIAS : 0 };
+
+#if CPU_IS_PANEL
+#include "plugins/cpu/vector/matmul_panel.h"
+#else
 
 /* The exact sums of `n` vectors of codes, from vector `first` on, times those elements of each
  * token's block; a bias is where they begin. */
@@ -88,6 +98,7 @@ INLINE void tile_store(tile_cut cut, int n_tok, const lanes *acc) {
     for (int t = 0; t < n_tok; t++)
         lanes_store_rows(cut.tile->y[cut.t0 + t], cut.tile->n_row, acc[t]);
 }
+#endif
 
 /* Codes of the values that 4-bit indices stand for. */
 INLINE ints codes_from_iq4(ints index) {
@@ -192,6 +203,13 @@ INLINE void walk_leave(block_walk *w) {
     w->body += w->body_size;
 }
 
+#if CPU_IS_PANEL
+INLINE void step_add(block_walk *w, int kind, int n_bit, const ints *codes, const lanes *scale,
+                     const lanes *min, int n_tok, lanes *acc) {
+    (void)n_bit, (void)n_tok, (void)acc;
+    step_unpack(w->cut, kind, codes, scale, min, w->ix++);
+}
+#else
 /* Adds the next 32 elements to the sums of n_tok tokens; how many there are does not change what
  * becomes of each. */
 INLINE void step_add(block_walk *w, int kind, int n_bit, const ints *codes, const lanes *scale,
@@ -207,6 +225,7 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const ints *codes, cons
     for (int i = 0; i < w->step_size; i += AHEAD_EACH_STEP) prefetch_l1(w->asked + i);
     w->asked += w->step_size;
 }
+#endif
 
 /* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) --------------------- */
 
@@ -493,7 +512,7 @@ INLINE void tq1_0_tile(tile_cut cut, int n_tok) {
     tile_store(cut, n_tok, acc);
 }
 
-#if !CPU_IS_Q8
+#if HAS_FLOAT_KERNELS
 /* ---- plain types: [k][N_LANE] ---------------------------------------------------------------- */
 
 INLINE lanes element_load(tdm_type type, const uint8_t *p) {
@@ -538,6 +557,7 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
+#if !CPU_IS_PANEL
 /* Cuts a tile into pieces. */
 #define CUTS_(name, body, n_max)                                                                   \
     INLINE void name##_cuts(const cpu_matmul_tile *tile, bool prefetch_each) {                     \
@@ -566,6 +586,7 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
         name##_cuts(tile, tile->ahead == CPU_AHEAD_EACH);                                          \
     }
 #define KERNEL_(name, body) KERNEL_OF_(name, body, TILE_TOK)
+#endif
 
 #define BLOCK32_(name, TYPE)                                                                       \
     INLINE void name##_tile(tile_cut cut, int n_tok) {                                             \
@@ -596,7 +617,7 @@ KERNEL_(iq4_xs, iq4_xs_tile)
 KERNEL_(tq1_0, tq1_0_tile)
 KERNEL_(tq2_0, tq2_0_tile)
 
-#if !CPU_IS_Q8
+#if HAS_FLOAT_KERNELS
 #define FLOAT_(name, TYPE)                                                                         \
     INLINE void name##_tile(tile_cut cut, int n_tok) {                                             \
         float_tile(TDM_TYPE_##TYPE, cut, n_tok);                                                   \

@@ -21,6 +21,10 @@
 #ifndef CPU_IS_Q8
 #define CPU_IS_Q8 0
 #endif
+/* 1 where matmul.c is compiled once more to unpack weights for a matrix unit (panel.h). */
+#ifndef CPU_IS_PANEL
+#define CPU_IS_PANEL 0
+#endif
 
 #if defined(__AVX512VNNI__)
 #include "plugins/cpu/x86/vector_avx512.h"

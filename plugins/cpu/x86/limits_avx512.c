@@ -12,7 +12,7 @@
 
 enum { N_STEP = 5000 };
 
-static uint64_t limit_read_avx512(const uint8_t *a, const uint8_t *b, size_t step, size_t n) {
+uint64_t cpu_limit_read_avx512(const uint8_t *a, const uint8_t *b, size_t step, size_t n) {
     __m512i acc[8];
     for (int i = 0; i < 8; i++) acc[i] = _mm512_setzero_si512();
     for (; n > 0; n--, a += step, b += step)
@@ -36,7 +36,7 @@ static uint64_t limit_int8_avx512(uint32_t seed, double *n_op_out) {
 }
 
 /* Sums stay near 2: nothing becomes infinite or denormal, which some cores are slow at. */
-static uint64_t limit_f32_avx512(uint32_t seed, double *n_op_out) {
+uint64_t cpu_limit_f32_avx512(uint32_t seed, double *n_op_out) {
     const __m512 half = _mm512_set1_ps(0.5f), one = _mm512_set1_ps((float)seed);
     __m512 acc[CPU_LIMIT_N_ACC];
     for (int i = 0; i < CPU_LIMIT_N_ACC; i++) acc[i] = _mm512_set1_ps((float)i);
@@ -47,5 +47,5 @@ static uint64_t limit_f32_avx512(uint32_t seed, double *n_op_out) {
     return (uint64_t)_mm512_reduce_add_ps(acc[0]);
 }
 
-const cpu_limit_loops cpu_limit_loops_avx512 = {"AVX-512 VNNI", limit_read_avx512,
-                                                limit_int8_avx512, limit_f32_avx512};
+const cpu_limit_loops cpu_limit_loops_avx512 = {"AVX-512 VNNI", cpu_limit_read_avx512,
+                                                limit_int8_avx512, cpu_limit_f32_avx512};

@@ -11,7 +11,11 @@
 #define LANES_ISA  CPU_ISA_AVX512
 #define LANES_NAME "avx512"
 /* What vector/matmul_tile.h takes from the instruction set besides the words. */
+#if CPU_IS_PANEL
+#define LANES_MATMUL_H "plugins/cpu/x86/matmul_amx.h"
+#else
 #define LANES_MATMUL_H "plugins/cpu/x86/matmul_avx512.h"
+#endif
 #define LANES_FN(name) name##_avx512 /* the name of a kernel for this instruction set */
 
 typedef __m512 lanes;
