@@ -105,9 +105,13 @@ tdm_status tdm_graph_plan_memory(const tdm_graph *graph, uint64_t align, uint64_
 /* A new graph of nodes first .. first+count-1. Values that cross the boundary become INPUT (read
  * from outside) or OUTPUT (read later); slot_map_out[new slot] = slot in `graph`, n_slot of the new
  * graph entries (array of at least graph->n_slot). The base of a view that crosses into the new
- * graph is an INPUT of it, and the view nodes are copied. Freed with tdm_graph_free. */
+ * graph is an INPUT of it, and the view nodes are copied. Views that no other node of the new graph
+ * reads are left out, and so are weights and states that none reads. Freed with tdm_graph_free. */
 tdm_status tdm_graph_extract(const tdm_graph *graph, int32_t first, int32_t count,
                              tdm_graph **graph_out, int32_t *slot_map_out, tdm_error *err);
+/* Whether the graph has weights or states that no node reads, or views alone. tdm_graph_extract
+ * leaves them out. */
+tdm_status tdm_graph_find_unread(const tdm_graph *graph, bool *has_unread_out, tdm_error *err);
 /* The name of an op ("matmul"). Never NULL. [any-thread] */
 const char *tdm_op_name(int32_t op);
 

@@ -4,7 +4,8 @@
  * values cross the boundary. The caller provides their memory, by the map of slots.
  *
  * A view has no slot, so it does not cross the boundary. Its base does, and each graph that reads
- * the view derives it again with the same view nodes.
+ * the view derives it again with the same view nodes. A graph that does not read a view has neither
+ * its node nor, for its sake, its base: the base may be a weight that lies on another device.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,9 @@ typedef struct extraction {
     const tdm_graph *graph;
     int32_t first, last; /* nodes first .. last-1 */
     crossing *values;
-    uint8_t *takes; /* for each node before `first`: a view node that is copied too */
+    uint8_t
+        *takes; /* [last] nodes that are copied: those from `first` on but views that none of them
+                       reads, and before `first` the view nodes that lead to what they read */
     tdm_graph *out;
 } extraction;
 
@@ -49,22 +52,17 @@ static void origins_find(extraction *x) {
     }
 }
 
-/* Marks the values that the nodes use, the view nodes before them that produce those, and the
- * values that are read later. */
+/* Marks the nodes that are taken, the values that they use, and the values that are read later. */
 static void uses_find(extraction *x) {
     int32_t i, s;
-    for (i = x->last - 1; i >= x->first; i--) {
+    for (i = x->last - 1; i >= 0; i--) {
         const tdm_node *node = tdm_graph_node(x->graph, i);
+        if (tdm_op_is_view(node->op) ? !x->values[node->dst[0]].is_used : i < x->first) continue;
+        x->takes[i] = 1;
         for (s = 0; s < node->n_src; s++)
             if (node->src[s] >= 0) x->values[node->src[s]].is_used = true;
         for (s = 0; s < node->n_dst; s++)
             if (node->dst[s] >= 0) x->values[node->dst[s]].is_used = true;
-    }
-    for (i = x->first - 1; i >= 0; i--) {
-        const tdm_node *node = tdm_graph_node(x->graph, i);
-        if (!tdm_op_is_view(node->op) || !x->values[node->dst[0]].is_used) continue;
-        x->takes[i] = 1;
-        x->values[node->src[0]].is_used = true;
     }
     for (i = x->last; i < x->graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(x->graph, i);
@@ -88,11 +86,11 @@ static bool arrays_alloc(extraction *x) {
     const tdm_graph *from = x->graph;
     tdm_graph *out = x->out;
     const void *parts = NULL, *kv = NULL, *names = NULL;
-    int32_t i, n_value = 0, n_node = x->last - x->first;
+    int32_t i, n_value = 0, n_node = 0;
     bool is_ok;
     for (i = 0; i < from->n_value; i++)
         if (x->values[i].is_used) x->values[i].index = n_value++;
-    for (i = 0; i < x->first; i++) n_node += x->takes[i];
+    for (i = 0; i < x->last; i++) n_node += x->takes[i];
     out->values = calloc((size_t)n_value + 1, sizeof(tdm_value));
     out->nodes = calloc((size_t)n_node + 1, sizeof(tdm_node));
     /* The strides are those of the old graph, so that fields appended by a newer version are
@@ -137,7 +135,7 @@ static void nodes_fill(extraction *x) {
     int32_t i, s, n = 0;
     for (i = 0; i < x->last; i++) {
         tdm_node *node;
-        if (i < x->first && !x->takes[i]) continue;
+        if (!x->takes[i]) continue;
         node = tdm_graph_own_node(x->out, n++);
         *node = *tdm_graph_node(x->graph, i);
         for (s = 0; s < TDM_MAX_SRC; s++)
@@ -158,7 +156,7 @@ tdm_status tdm_graph_extract(const tdm_graph *graph, int32_t first, int32_t coun
     x.first = first;
     x.last = first + count;
     x.values = malloc(((size_t)graph->n_value + 1) * sizeof *x.values);
-    x.takes = calloc((size_t)first + 1, 1);
+    x.takes = calloc((size_t)x.last + 1, 1);
     x.out = malloc(sizeof *x.out);
     if (x.out != NULL) tdm_graph_init(x.out);
     if (x.values != NULL && x.takes != NULL && x.out != NULL) {
@@ -182,4 +180,26 @@ tdm_status tdm_graph_extract(const tdm_graph *graph, int32_t first, int32_t coun
     free(x.takes);
     if (status != TDM_OK) tdm_graph_free(x.out);
     return status;
+}
+
+tdm_status tdm_graph_find_unread(const tdm_graph *graph, bool *has_unread_out, tdm_error *err) {
+    extraction x = {.graph = graph, .last = graph->n_node};
+    int32_t i;
+    x.values = malloc(((size_t)graph->n_value + 1) * sizeof *x.values);
+    x.takes = calloc((size_t)graph->n_node + 1, 1);
+    *has_unread_out = false;
+    if (x.values != NULL && x.takes != NULL) {
+        origins_find(&x);
+        uses_find(&x);
+        for (i = 0; i < graph->n_value; i++) {
+            const int32_t kind = tdm_graph_value(graph, i)->kind;
+            *has_unread_out |= (kind == TDM_VALUE_WEIGHT || kind == TDM_VALUE_STATE) &&
+                               x.values[i].base == i && !x.values[i].is_used;
+        }
+    }
+    const bool is_done = x.values != NULL && x.takes != NULL;
+    free(x.values);
+    free(x.takes);
+    return is_done ? TDM_OK
+                   : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "part of a graph: out of memory");
 }

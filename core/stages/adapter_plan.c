@@ -75,16 +75,12 @@ static tdm_status node_side(sides *s, int32_t index, tdm_error *err) {
 }
 
 /* A view moves no bytes and is where the node before it is; views in front of all other nodes are
- * where the first of those is. The side of a weight is found for views, too: no other node may read
- * it, as in a group's graph for a member whose layers do not use what is sliced. */
+ * where the first of those is. */
 static tdm_status sides_find(sides *s, bool *is_whole, tdm_error *err) {
     tdm_status status = sides_begin(s, err);
     int32_t first = -1;
     for (int32_t i = 0; status == TDM_OK && i < s->graph->n_node; i++) {
         if (tdm_op_is_view(tdm_graph_node(s->graph, i)->op)) {
-            const int32_t base = s->places[tdm_graph_node(s->graph, i)->src[0]].base;
-            if (tdm_graph_value(s->graph, base)->kind == TDM_VALUE_WEIGHT)
-                source_needs_fallback(s, i, base);
             s->node[i] = i > 0 ? s->node[i - 1] : ADAPTER_MAIN;
             continue;
         }
@@ -158,28 +154,15 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Leaves out weights and caches that no node reads, as a group's graph for a member may have them:
- * they may lie on the side that does not run the graph, and no plan can be bound to them there. */
+/* Leaves out weights and caches that no node reads, or views alone, as a group's graph for a member
+ * may have them: they may lie on the side that does not run the graph, and no plan can be bound to
+ * them there. */
 static tdm_status unread_drop(tdm_plan *plan, tdm_error *err) {
     const tdm_graph *graph = plan->graph;
-    const size_t n_slot = (size_t)graph->n_slot + 1;
-    bool *is_read = calloc(n_slot, sizeof *is_read), is_any_unread = false;
-    tdm_status status = TDM_OK;
-    if (is_read == NULL) return out_of_memory(err);
-    for (int32_t n = 0; n < graph->n_node; n++) {
-        const tdm_node *node = tdm_graph_node(graph, n);
-        for (int32_t i = 0; i < node->n_src; i++)
-            if (node->src[i] >= 0 && tdm_graph_value(graph, node->src[i])->slot >= 0)
-                is_read[tdm_graph_value(graph, node->src[i])->slot] = true;
-    }
-    for (int32_t i = 0; i < graph->n_value; i++) {
-        const tdm_value *v = tdm_graph_value(graph, i);
-        const bool is_kept = v->kind == TDM_VALUE_WEIGHT || v->kind == TDM_VALUE_STATE;
-        is_any_unread |= is_kept && v->slot >= 0 && !is_read[v->slot];
-    }
-    free(is_read);
-    if (!is_any_unread) return TDM_OK;
-    plan->slot_map = malloc(n_slot * sizeof *plan->slot_map);
+    bool has_unread = false;
+    tdm_status status = tdm_graph_find_unread(graph, &has_unread, err);
+    if (status != TDM_OK || !has_unread) return status;
+    plan->slot_map = malloc(((size_t)graph->n_slot + 1) * sizeof *plan->slot_map);
     if (plan->slot_map == NULL) return out_of_memory(err);
     status = tdm_graph_extract(graph, 0, graph->n_node, &plan->own_graph, plan->slot_map, err);
     if (status == TDM_OK) plan->graph = plan->own_graph;

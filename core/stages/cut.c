@@ -22,12 +22,16 @@ static tdm_status stage_make(tdm_cut *cut, tdm_stage *st, int32_t first, int32_t
     st->slot_map = malloc(n_slot * sizeof *st->slot_map);
     st->copies = malloc(n_slot * sizeof *st->copies);
     if (st->slot_map == NULL || st->copies == NULL) return out_of_memory(err);
-    if (count == graph->n_node) {
+    tdm_status status = TDM_OK;
+    bool is_part = count != graph->n_node;
+    if (!is_part) status = tdm_graph_find_unread(graph, &is_part, err);
+    if (status != TDM_OK) return status;
+    if (!is_part) {
         st->graph = graph;
         for (int32_t i = 0; i < graph->n_slot; i++) st->slot_map[i] = i;
         return TDM_OK;
     }
-    tdm_status status = tdm_graph_extract(graph, first, count, &st->own_graph, st->slot_map, err);
+    status = tdm_graph_extract(graph, first, count, &st->own_graph, st->slot_map, err);
     st->graph = st->own_graph;
     return status;
 }

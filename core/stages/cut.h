@@ -2,7 +2,8 @@
  *
  * cut.h: a placed graph, cut into stages.
  *
- * A stage is a run of neighbouring nodes of one device, as a graph of its own. A value crosses when
+ * A stage is a run of neighbouring nodes of one device, as a graph of its own. It has no weights and
+ * states that only views read: they may live on another device. A value crosses when
  * it is an INPUT or OUTPUT of a stage: one stage makes it and another reads it, or the caller
  * writes or reads it. The cut says which values cross, on which devices and for how long they need
  * memory, and which of them are copied from one device to another, and when. It allocates no device
@@ -27,7 +28,8 @@ typedef struct tdm_stage_copy {
 
 typedef struct tdm_stage {
     int32_t dev;
-    const tdm_graph *graph; /* own_graph, or the whole graph where that is one stage */
+    const tdm_graph *graph; /* own_graph, or the whole graph where that is one stage and has
+                               nothing that is not read */
     tdm_graph *own_graph;
     int32_t *slot_map;      /* [graph->n_slot] slot of the stage -> slot of the whole graph */
     tdm_stage_copy *copies; /* [n_before + n_after] first those made before the stage runs, then

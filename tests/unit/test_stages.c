@@ -149,8 +149,42 @@ static void test_weights(void **state) {
     tdm_graph_free(graph);
 }
 
-/* A graph on one device is its own stage; one without nodes has no stages; a stage may consist of
- * views; a view that is read in another stage makes its base cross. */
+/* A weight is not copied to a device whose stage has a view of it that only another stage reads; in
+ * one stage it is left out where only a view reads it. */
+static void test_viewed_weight(void **state) {
+    (void)state;
+    tdm_builder *b = begin();
+    const int32_t w = weight(b, "w", 4, 2, 0);
+    const int32_t h = tdm_build_scale(b, input(b, "x", 8, 1), 2, 0);
+    const int32_t flat = tdm_build_reshape(b, w, 8, 1, 1, 1);
+    tdm_build_output(b, tdm_build_mul(b, h, flat), "y");
+    tdm_graph *graph = end(b);
+    int32_t slot_dev[MAX_SLOT];
+    for (int32_t i = 0; i < graph->n_slot; i++) slot_dev[i] = -1;
+    slot_dev[slot_named(graph, "w")] = 1;
+    tdm_cut cut = cut_make(graph, (const int32_t[3]){0, 0, 1}, slot_dev, -1);
+    assert_int_equal(cut.n_weight, 0);
+    assert_int_equal(cut.stages[0].graph->n_node, 1);
+    assert_int_equal(cut.stages[1].graph->n_node, 2);
+    tdm_cut_free(&cut);
+    tdm_graph_free(graph);
+
+    b = begin();
+    tdm_build_reshape(b, weight(b, "w", 4, 2, 0), 8, 1, 1, 1);
+    tdm_build_output(b, tdm_build_scale(b, input(b, "x", 8, 1), 2, 0), "y");
+    graph = end(b);
+    for (int32_t i = 0; i < graph->n_slot; i++) slot_dev[i] = -1;
+    slot_dev[slot_named(graph, "w")] = 1;
+    cut = cut_make(graph, (const int32_t[2]){0, 0}, slot_dev, -1);
+    assert_int_equal(cut.n_weight, 0);
+    assert_int_equal(cut.n_stage, 1);
+    assert_int_equal(cut.stages[0].graph->n_node, 1);
+    tdm_cut_free(&cut);
+    tdm_graph_free(graph);
+}
+
+/* A graph on one device is its own stage; one without nodes has no stages; a stage of views alone
+ * gets nothing; a view that is read in another stage makes its base cross. */
 static void test_small(void **state) {
     (void)state;
     static const int32_t zeros[N_NODE] = {0};
@@ -180,7 +214,8 @@ static void test_small(void **state) {
     graph = end(b);
     cut = cut_make(graph, (const int32_t[3]){0, 1, 0}, NULL, -1);
     assert_int_equal(cut.n_stage, 3);
-    copies_check(&cut, "| 1<a | | ");
+    copies_check(&cut, "| | | ");
+    assert_int_equal(cut.stages[1].graph->n_node, 0);
     tdm_cut_free(&cut);
     cut = cut_make(graph, (const int32_t[3]){0, 0, 1}, NULL, -1);
     copies_check(&cut, "| 1<a | ");
@@ -481,6 +516,7 @@ int main(void) {
         cmocka_unit_test(test_caller_on_first),
         cmocka_unit_test(test_caller_on_second),
         cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_viewed_weight),
         cmocka_unit_test(test_small),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_borders),

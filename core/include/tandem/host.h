@@ -69,7 +69,8 @@ typedef struct tdm_host_graph_ops {
     /* A new graph of nodes first .. first+count-1. Values that cross the boundary become INPUT
      * (read from outside) or OUTPUT (read later); slot_map_out[new slot] = slot in `graph`, with
      * room for graph->n_slot. The base of a view that crosses in comes along, with the view nodes
-     * that lead to it. Released with graph_free. [any-thread] */
+     * that lead to it. Views that no other node of the new graph reads are left out, and so are
+     * weights and states that none reads. Released with graph_free. [any-thread] */
     tdm_status (*extract)(const tdm_graph *graph, int32_t first, int32_t count,
                           tdm_graph **graph_out, int32_t *slot_map_out, tdm_error *err);
 
