@@ -364,6 +364,17 @@ static tdm_status rows_move(llm_context *ctx, llm_plan_kind kind, int32_t cls, c
     return tdm_schedule_run(plan->schedule, ctx->row_io, n_io + 1, NULL, 0, err);
 }
 
+/* Whether a layer keeps a row for each run of tokens. An index that no layer reads is not kept. */
+static bool has_run_rows(const llm_context *ctx) {
+    for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++) {
+        const int32_t at = LLM_ROW_KINDS * l;
+        if (layer_row_size(ctx, at + LLM_ROW_RUNS) > 0) return true;
+        if (ctx->model->specs[l].index_run > 0 && layer_row_size(ctx, at + LLM_ROW_INDEX) > 0)
+            return true;
+    }
+    return false;
+}
+
 /* Copies pages. A device may refuse this with TDM_UNSUPPORTED, before it has changed anything: a
  * group whose pages belong to different members does. Then the rows are copied through the host. */
 static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *jobs, int32_t n_job,
@@ -373,7 +384,7 @@ static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *
     tdm_status status = jobs_run(ctx, LLM_PLAN_COPY, cls, jobs, n_job, &why);
     /* Rows of models with an encoder cannot be exported. Rows of runs are exported by the positions
      * of their tokens in the sequence, which a job does not contain. */
-    const bool can_move = ctx->encoded == NULL && ctx->longest_run == 0;
+    const bool can_move = ctx->encoded == NULL && !has_run_rows(ctx);
     if (status != TDM_UNSUPPORTED || !can_move)
         return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
     void *rows = malloc(llm_context_rows_size(ctx, chunk));

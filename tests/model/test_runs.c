@@ -211,6 +211,35 @@ static void test_sequences(void **state) {
     }
 }
 
+/* In a context that the selection takes whole no index is kept, so a group may cut the cache by
+ * sequence. A fork copies its last page to that of another member: through the host. */
+static void test_fork_without_index(void **state) {
+    enum { N_SHARED = 11, N_SEQ = 4 };
+    static const group_config config = {
+        .n_member = 2, .path = "reference", .attention = "sequence"};
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 16, .n_ubatch = 16, .n_seq = N_SEQ, .page_len = 8};
+    const fixture x = {.name = "qwen4exp-heads", .path = rig_file("heads.gguf")};
+    float rows[N_SEQ][N_VOCAB];
+    tdm_error err = {0};
+    (void)state;
+    char *head = rig_source_file("tests/model/archs/qwen4exp-heads.head");
+    assert_non_null(head);
+    assert_true(arch_fixture_write(head, x.name, 1, x.path));
+    free(head);
+    llm_model *model = rig_model(x.path, group_device(&config));
+    assert_int_equal(model->hparams.n_vocab, N_VOCAB);
+    llm_context *ctx = rig_context(model, &params);
+    append(ctx, 0, 0, N_SHARED, NULL);
+    for (int seq = 1; seq < N_SEQ; seq++) RIG_OK(llm_context_fork(ctx, seq, 0, N_SHARED, &err));
+    for (int seq = 0; seq < N_SEQ; seq++) append(ctx, seq, N_SHARED, N_SHARED + 1, rows[seq]);
+    for (int seq = 1; seq < N_SEQ; seq++)
+        judge(&x, "fork in a group that cuts by sequence", rig_nmse(rows[0], rows[seq], N_VOCAB),
+              BOUND);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+}
+
 /* A layer that drafts tokens is not used in models with several residual streams; the message says
  * so. */
 static void test_draft_layer(void **state) {
@@ -252,9 +281,9 @@ static void test_page_size(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_sequences),  cmocka_unit_test(test_draft_layer),
-        cmocka_unit_test(test_page_size),
+        cmocka_unit_test(test_one_device),  cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_sequences),   cmocka_unit_test(test_fork_without_index),
+        cmocka_unit_test(test_draft_layer), cmocka_unit_test(test_page_size),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }
