@@ -121,7 +121,8 @@ typedef struct meta_member {
     const char *exchange_why;          /* the reason, for people; NULL = none */
     tdm_buffer *arena;                 /* this member's import of the group's arena; NULL = none */
     tdm_queue *probe_queue;            /* for probes and measurements, never for plans */
-    tdm_buffer *memory[META_N_MEMORY]; /* by meta_memory; they grow */
+    /* By meta_memory. They grow, and are freed when the group has no plan. */
+    tdm_buffer *memory[META_N_MEMORY];
     uint64_t memory_size[META_N_MEMORY];
     /* Measured rates for weights of measured_type, in canonical bytes and multiply-adds per second:
      * with all members at once, and for this one alone. 0 = not measured, or not supported. */
@@ -189,6 +190,7 @@ struct tdm_device {
     uint64_t area_size;   /* bytes of an area, the largest of any plan so far */
     uint64_t scatter_min; /* bytes that a sum in two exchanges must save (rules/relayout.c) */
     _Atomic uint64_t n_run; /* since open, failed ones included */
+    _Atomic int32_t n_plan; /* of all queues; it grows under `mutex` */
     bool is_broken; /* a member is stuck: until it has ended, every run fails with `broken` */
     tdm_error broken;
     /* Protects the members' stuck and stuck_value, and the two fields below. Taken last: while it

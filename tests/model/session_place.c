@@ -162,7 +162,6 @@ void session_close(session_rig *rig) {
 }
 
 void session_memory_check(const session_rig *rig) {
-    if (rig->place->is_group) return; /* it keeps the memory that its plans share */
     for (int i = 0; i < rig->place->n_member; i++) {
         char behind[16];
         snprintf(behind, sizeof behind, "b%d", i);

@@ -25,8 +25,7 @@ tdm_status session_open(const session_place *place, const char *path, session_ri
                         tdm_error *err);
 /* Closes them. Fails the running test where a card still has something of the session. */
 void session_close(session_rig *rig);
-/* Fails the running test where a card alone has more memory in use than before a model was
- * loaded. */
+/* Fails the running test where a card has more memory in use than before a model was loaded. */
 void session_memory_check(const session_rig *rig);
 
 /* Arms a failure of member `which` of those that can fail: of its n-th computation, allocation or

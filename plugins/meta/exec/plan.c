@@ -291,6 +291,23 @@ tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err) {
     return status;
 }
 
+void meta_plan_memory_release(meta_device *device) {
+    pthread_mutex_lock(&device->mutex);
+    /* Another thread may have made a plan since. */
+    const bool is_unused = atomic_load(&device->n_plan) == 0;
+    for (int32_t d = 0; d < device->n_member && is_unused; d++) {
+        meta_member *member = &device->members[d];
+        if (meta_member_is_stuck(device, d)) continue;
+        for (int k = 0; k < META_N_MEMORY; k++) {
+            if (member->memory[k] != NULL) meta_member_buffers(member)->free(member->memory[k]);
+            member->memory[k] = NULL;
+            member->memory_size[k] = 0;
+        }
+    }
+    if (is_unused) atomic_fetch_add(&device->generation, 1);
+    pthread_mutex_unlock(&device->mutex);
+}
+
 /* ---- Staging memory -------------------------------------------------------------------------- */
 
 /* The largest of three uses: sources and results of one host exchange side by side; a rewritten

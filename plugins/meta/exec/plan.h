@@ -145,5 +145,8 @@ tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t 
 tdm_status meta_plan_rebind(meta_plan *plan, tdm_error *err);
 /* NULL is a no-op. [any-thread] */
 void meta_plan_destroy(meta_plan *plan);
+/* Frees the members' scratch, input, output and zeros where the group has no plan, so that a closed
+ * model leaves nothing on the members. A member that is stuck keeps them. Takes device->mutex. */
+void meta_plan_memory_release(meta_device *device);
 
 #endif

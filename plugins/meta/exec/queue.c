@@ -614,6 +614,16 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
     return TDM_OK;
 }
 
+/* Ends a plan that counts in n_plan; NULL is one that was not made. */
+static void plan_end(meta_device *device, tdm_plan *plan) {
+    meta_plan_destroy(plan);
+    if (atomic_fetch_sub(&device->n_plan, 1) == 1) meta_plan_memory_release(device);
+}
+
+static void plan_destroy(tdm_plan *plan) {
+    if (plan != NULL) plan_end(plan->device, plan);
+}
+
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     meta_device *device = queue->device;
@@ -621,6 +631,7 @@ static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
     tdm_status status = tdm_plan_flags_check("group", params, err);
     if (status != TDM_OK) return status;
     pthread_mutex_lock(&device->mutex);
+    atomic_fetch_add(&device->n_plan, 1);
     status = broken_check(device, err);
     /* Releases what was kept for members that did not end a test or a measurement in time. */
     if (status == TDM_OK) (void)meta_stuck_members_check(device);
@@ -633,7 +644,7 @@ static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
     }
     pthread_mutex_unlock(&device->mutex);
     if (status != TDM_OK) {
-        meta_plan_destroy(plan);
+        plan_end(device, plan);
         return status;
     }
     *plan_out = plan;
@@ -684,7 +695,7 @@ const tdm_queue_ops meta_queue_ops = {
     .create = queue_create,
     .destroy = queue_destroy,
     .graph_prepare = plan_prepare,
-    .plan_destroy = meta_plan_destroy,
+    .plan_destroy = plan_destroy,
     .plan_get_info = plan_get_info,
     .plan_bind = plan_bind,
     .graph_compute = queue_compute,
