@@ -24,6 +24,7 @@
 #include "core/runtime.h"
 #include "tests/model/arch_scene.h"
 #include "tests/model/group_device.h"
+#include "tests/model/noise_file.h"
 
 /* Only the order of additions differs. */
 #define BOUND 1e-5
@@ -32,8 +33,16 @@
 /* With a quantised cache on matrix hardware, which rounds queries and p to f16: an element of 8
  * bits may round to the next code too. */
 #define BOUND_MATRIX 1e-4
-/* Where a model reacts strongly to a quantised cache, a share of what the quantisation changes. */
-#define MATRIX_SHARE 0.1
+/* Where a number lies beside the border between two codes, rounding makes it another code. A model
+ * of many layers, or one that selects tokens, makes that difference much larger. Such a model is
+ * bounded by how far the CPU's own results with that cache move where its embeddings change by
+ * noise: the worst of NOISE_RUNS runs, times NOISE_BOUND. The noise of f32 is 100 times its
+ * rounding, so that few runs find such numbers; it changes results with an f32 cache by 1e-10. That
+ * of f16 is its rounding. */
+#define NOISE       1e-5
+#define NOISE_F16   5e-4
+#define NOISE_RUNS  10
+#define NOISE_BOUND 4
 
 static arch_scene scene;
 static const char *plugin, *driver; /* of the GPU mode */
@@ -333,6 +342,22 @@ static double rows_nmse(const arch_fixture *f, const llm_model *model, float *ex
     return rig_nmse(expected, found, ARCH_N_TOK * len);
 }
 
+/* How far the CPU's results with this cache move by noise, the worst NMSE. */
+static double noise_nmse(const arch_fixture *f, const char *path, const cache_types *c,
+                         double strength, float *expected, float *found) {
+    double most = 0;
+    for (int seed = 1; seed <= NOISE_RUNS; seed++) {
+        const char *copy = rig_file("noise.gguf");
+        noise_file_write(path, copy, strength, seed);
+        llm_model *model = rig_model(copy, rig_device(NULL, "reference", 2));
+        steps_logits(model, c, found);
+        most = fmax(most, rows_nmse(f, model, expected, found));
+        llm_model_close(model);
+    }
+    print_message("%s: noise of %.0e moves the CPU's results by %.1e\n", f->name, strength, most);
+    return most;
+}
+
 /* Beside the CPU with K of q8_0 and V of q4_0; of q8_0 where they have one type. */
 static bool gpu_cache_compare(const arch_fixture *f, llm_model *model, const char *path,
                               bool has_matrices) {
@@ -344,14 +369,19 @@ static bool gpu_cache_compare(const arch_fixture *f, llm_model *model, const cha
     const double nmse = rows_nmse(f, one, expected, found);
     steps_logits(one, &caches[F32_CACHE], found);
     const double effect = rig_nmse(found, expected, ARCH_N_TOK * arch_scene_row_len(one));
+    double bound = has_matrices ? BOUND_MATRIX : bound_of(c);
     print_message("%s, quantised cache%s: %.1e, the quantisation itself %.1e\n", f->name,
                   has_matrices ? ", matrices" : "", nmse, effect);
+    if (!(nmse <= bound)) {
+        const double noise =
+            noise_nmse(f, path, c, has_matrices ? NOISE_F16 : NOISE, expected, found);
+        bound = fmax(bound, fmin(NOISE_BOUND * noise, effect));
+    }
     free(expected);
     free(found);
     llm_model_close(one);
-    return has_matrices ? judge(f->name, "quantised cache, matrices", nmse,
-                                fmax(BOUND_MATRIX, effect * MATRIX_SHARE))
-                        : judge(f->name, "quantised cache", nmse, bound_of(c));
+    return judge(f->name, has_matrices ? "quantised cache, matrices" : "quantised cache", nmse,
+                 bound);
 }
 
 static void gpu_test(void **state) {
