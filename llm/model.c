@@ -101,6 +101,8 @@ static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
         bool is_taken = t == table || llm_arch_is_harmless(m->arch, t->name) ||
                         is_foreign(&m->hparams, t->name);
+        /* Scales for activations of 4 bits, which no device computes with. */
+        if (llm_tensor_is_scale(m->gguf, t->name, ".input_scale")) is_taken = true;
         /* Factors of rotations do not count where nothing is rotated. */
         if (m->hparams.rope.n_rot == 0 && strncmp(t->name, "rope_", 5) == 0) is_taken = true;
         for (int32_t w = 0; w < m->n_weight && !is_taken; w++)

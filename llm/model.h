@@ -34,6 +34,8 @@ typedef struct llm_weight {
     const llm_gguf_tensor *source;
     int64_t source_row; /* the first row of `file` in each matrix of `source` */
     bool is_made;       /* the elements are in memory (file->data), not in the file */
+    int32_t scale;      /* of a matrix: 1 + number of the weight by which its products are
+                           multiplied, a number, or one for each expert; 0 = none */
     int32_t adapter;    /* 1 + number of the adapter whose file has it; 0 = the model's file */
     llm_role role;
     int32_t layer;           /* -1 = it belongs to no layer */

@@ -149,6 +149,9 @@ static tdm_status tensors_check(const llm_gguf *gguf, const llm_arch *arch, llm_
     for (uint32_t i = 0; i < llm_gguf_tensor_count(gguf); i++) {
         const llm_gguf_tensor *tensor = llm_gguf_tensor_at(gguf, i);
         const char *suffix = tensor_suffix(tensor->name);
+        if (llm_tensor_is_scale(gguf, tensor->name, ".scale") ||
+            llm_tensor_is_scale(gguf, tensor->name, ".input_scale"))
+            continue;
         if (has_role(suffix) || (arch != NULL && llm_arch_is_harmless(arch, tensor->name)))
             continue;
         llm_need *need = need_add(all, LLM_NEED_TENSOR, suffix, strlen(suffix), err);

@@ -358,15 +358,36 @@ static const llm_gguf_tensor *role_find(llm_declarer *d, llm_role role, bool is_
     return d->status == TDM_OK ? t : NULL;
 }
 
+/* Adds the scale of the matrix that was added last, if the file has one: a number for the matrix, or
+ * for each expert. "ffn_gate_inp.scale" is the norm of a router's input (LLM_ROLE_FFN_ROUTER_NORM).
+ */
+static void scale_declare(llm_declarer *d, llm_role role) {
+    llm_model *m = d->model;
+    const int32_t matrix = m->n_weight - 1;
+    const llm_gguf_tensor *file = m->weights[matrix].file;
+    const uint32_t usage = m->weights[matrix].usage;
+    if ((usage & (TDM_USAGE_MATMUL | TDM_USAGE_EXPERT)) == 0 || role == LLM_ROLE_FFN_ROUTER) return;
+    const llm_gguf_tensor *t = llm_tensor_beside(m->gguf, file->name, ".scale");
+    if (t == NULL || llm_arch_is_harmless(m->arch, t->name)) return;
+    const int64_t ne[TDM_MAX_DIMS] = {(usage & TDM_USAGE_EXPERT) != 0 ? file->ne[2] : 1, 1, 1, 1};
+    d->status = type_check(m, t, true, d->err);
+    if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
+    if (d->status != TDM_OK) return;
+    weight_add(m, d->layer < 0 ? LLM_ROLE_GLOBAL_SCALE : LLM_ROLE_MATRIX_SCALE, d->layer, t);
+    m->weights[matrix].scale = m->n_weight; /* 1 + its number */
+}
+
 void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
     llm_model *m = d->model;
     const llm_gguf_tensor *t = role_find(d, role, is_required);
     if (t == NULL) return;
-    if ((uint32_t)m->n_weight >= 2 * llm_gguf_tensor_count(m->gguf))
+    if ((uint32_t)m->n_weight + 1 >= 2 * llm_gguf_tensor_count(m->gguf)) {
         d->status =
             tdm_fail(d->err, TDM_INTERNAL, "%s: tensor '%s' has two roles", m->path, t->name);
-    else
-        weight_add(m, role, d->layer, t);
+        return;
+    }
+    weight_add(m, role, d->layer, t);
+    scale_declare(d, role);
 }
 
 const llm_gguf_tensor *llm_declare_in_file(llm_declarer *d, llm_role role) {

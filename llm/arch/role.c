@@ -21,6 +21,8 @@
 
 static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     [LLM_ROLE_NONE] = {"", 0, {LLM_DIM_ONE}},
+    [LLM_ROLE_GLOBAL_SCALE] = {"", 0, {LLM_DIM_ONE}},
+    [LLM_ROLE_MATRIX_SCALE] = {"", 0, {LLM_DIM_ONE}},
     ROWS(TOKEN_EMBD, "token_embd.weight", D(EMBD), D(VOCAB)),
     NORM(TOKEN_EMBD_NORM, "token_embd_norm", D(EMBD)),
     ROWS(POSITION_EMBD, "position_embd.weight", D(EMBD), D(CTX)),
@@ -265,18 +267,10 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     MATRIX(DEPTH_CHANNEL, "ffn_res_score.weight", D(EMBD)),
     NORM(ATTN_SUB_NORM, "attn_sub_norm", D(O)),
     NORM(FFN_SUB_NORM, "ffn_sub_norm", D(FF)),
-    PLAIN(ATTN_Q_SCALE, "attn_q.scale", D(ONE)),
-    PLAIN(ATTN_K_SCALE, "attn_k.scale", D(ONE)),
-    PLAIN(ATTN_V_SCALE, "attn_v.scale", D(ONE)),
-    PLAIN(ATTN_OUT_SCALE, "attn_output.scale", D(ONE)),
-    PLAIN(FFN_GATE_SCALE, "ffn_gate.scale", D(ONE)),
-    PLAIN(FFN_UP_SCALE, "ffn_up.scale", D(ONE)),
-    PLAIN(FFN_DOWN_SCALE, "ffn_down.scale", D(ONE)),
     NORM(FFN_PRE_NORM_2, "pre_ffw_norm_2", D(EMBD)),
     NORM(FFN_POST_NORM_1, "post_ffw_norm_1", D(EMBD)),
     NORM(FFN_POST_NORM_2, "post_ffw_norm_2", D(EMBD)),
     PLAIN(FFN_ROUTER_NORM, "ffn_gate_inp.scale", D(EMBD)),
-    PLAIN(FFN_DOWN_EXPS_SCALE, "ffn_down_exps.scale", D(EXPERTS)),
     MATRIX(FFN_SUM, "ffn_sum", D(FF), D(ONE)),
     MATRIX(PER_LAYER_GATE, "inp_gate.weight", D(EMBD), D(PER_LAYER)),
     MATRIX(PER_LAYER_PROJ, "proj.weight", D(PER_LAYER), D(EMBD)),
@@ -347,6 +341,26 @@ void llm_role_name_in(const llm_gguf *gguf, llm_role role, int32_t layer,
         snprintf(name, LLM_TENSOR_NAME_SIZE, "%s.blk.%d.%s", is_encoder ? "enc" : "dec",
                  is_encoder ? layer : layer - n_encoder,
                  role == LLM_ROLE_ATTN_OUT ? "attn_o.weight" : roles[role].suffix);
+}
+
+const llm_gguf_tensor *llm_tensor_beside(const llm_gguf *gguf, const char *matrix,
+                                         const char *suffix) {
+    static const char weight[] = ".weight";
+    char name[LLM_TENSOR_NAME_SIZE];
+    const size_t len = strlen(matrix);
+    if (len < sizeof weight || strcmp(matrix + len - strlen(weight), weight) != 0) return NULL;
+    const int n = (int)(len - strlen(weight));
+    if (snprintf(name, sizeof name, "%.*s%s", n, matrix, suffix) >= (int)sizeof name) return NULL;
+    return llm_gguf_tensor_find(gguf, name);
+}
+
+bool llm_tensor_is_scale(const llm_gguf *gguf, const char *name, const char *suffix) {
+    char matrix[LLM_TENSOR_NAME_SIZE];
+    const size_t len = strlen(name), n = strlen(suffix);
+    if (len <= n || strcmp(name + len - n, suffix) != 0) return false;
+    if (snprintf(matrix, sizeof matrix, "%.*s.weight", (int)(len - n), name) >= (int)sizeof matrix)
+        return false;
+    return llm_gguf_tensor_find(gguf, matrix) != NULL;
 }
 
 const llm_gguf_tensor *llm_role_tensor(const llm_gguf *gguf, llm_role role, int32_t layer) {

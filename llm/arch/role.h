@@ -8,6 +8,7 @@
 #ifndef LLM_ROLE_H
 #define LLM_ROLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "llm/gguf/gguf.h"
@@ -30,6 +31,7 @@ typedef enum llm_role {
     LLM_ROLE_DEC_OUTPUT_NORM_BIAS,
     LLM_ROLE_OUTPUT, /* absent: tied to the token embedding */
     LLM_ROLE_OUTPUT_BIAS,
+    LLM_ROLE_GLOBAL_SCALE, /* llm_weight.scale of the output head, the only such matrix */
     LLM_ROLE_ROPE_FREQS,
     LLM_ROLE_ROPE_FACTORS_LONG, /* beyond the context of the original model */
     LLM_ROLE_ROPE_FACTORS_SHORT,
@@ -293,22 +295,15 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_SUB_NORM_BIAS,
     LLM_ROLE_FFN_SUB_NORM,
     LLM_ROLE_FFN_SUB_NORM_BIAS,
-    LLM_ROLE_ATTN_Q_SCALE, /* a number for all of a matrix, by which its products are multiplied */
-    LLM_ROLE_ATTN_K_SCALE,
-    LLM_ROLE_ATTN_V_SCALE,
-    LLM_ROLE_ATTN_OUT_SCALE,
-    LLM_ROLE_FFN_GATE_SCALE,
-    LLM_ROLE_FFN_UP_SCALE,
-    LLM_ROLE_FFN_DOWN_SCALE,
+    LLM_ROLE_MATRIX_SCALE,   /* llm_weight.scale of any matrix of a layer */
     LLM_ROLE_FFN_PRE_NORM_2, /* of the channel blocks of llm_arch.has_twin_channel */
     LLM_ROLE_FFN_PRE_NORM_2_BIAS,
     LLM_ROLE_FFN_POST_NORM_1,
     LLM_ROLE_FFN_POST_NORM_1_BIAS,
     LLM_ROLE_FFN_POST_NORM_2,
     LLM_ROLE_FFN_POST_NORM_2_BIAS,
-    LLM_ROLE_FFN_ROUTER_NORM,     /* ffn_gate_inp.scale; no bias */
-    LLM_ROLE_FFN_DOWN_EXPS_SCALE, /* of the result of each expert */
-    LLM_ROLE_FFN_SUM, /* made: ones; the product is the sum of a dense block's columns */
+    LLM_ROLE_FFN_ROUTER_NORM, /* ffn_gate_inp.scale; no bias */
+    LLM_ROLE_FFN_SUM,         /* made: ones; the product is the sum of a dense block's columns */
     LLM_ROLE_PER_LAYER_GATE,
     LLM_ROLE_PER_LAYER_PROJ,
     LLM_ROLE_PER_LAYER_POST_NORM,
@@ -454,6 +449,15 @@ int32_t llm_tensor_layer(const char *name, const char **suffix_out);
  * [any-thread] */
 void llm_role_name_in(const llm_gguf *gguf, llm_role role, int32_t layer,
                       char name[LLM_TENSOR_NAME_SIZE]);
+
+/* The tensor `suffix` (".scale") beside a matrix "NAME.weight", called "NAME.scale"; NULL if there is
+ * none, and for other names. [any-thread] */
+const llm_gguf_tensor *llm_tensor_beside(const llm_gguf *gguf, const char *matrix,
+                                         const char *suffix);
+
+/* Whether a tensor is the scale of a matrix ("NAME.scale") or of what the matrix is multiplied with
+ * ("NAME.input_scale"), for a tensor "NAME.weight" of the file. [any-thread] */
+bool llm_tensor_is_scale(const llm_gguf *gguf, const char *name, const char *suffix);
 
 /* The tensor of a role, also where the file leaves out ".weight"; NULL if there is none.
  * [any-thread] */

@@ -57,12 +57,7 @@ void llm_declare_attention(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
     if (d->model->hparams.n_distance_bucket > 0) llm_declare_distance_bias(d);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
-    if (arch->has_sub_norms) {
-        static const llm_role scaled[] = {LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_V,
-                                          LLM_ROLE_ATTN_OUT};
-        llm_declare_norm(d, LLM_ROLE_ATTN_SUB_NORM);
-        for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) llm_declare_scale(d, scaled[i]);
-    }
+    if (arch->has_sub_norms) llm_declare_norm(d, LLM_ROLE_ATTN_SUB_NORM);
     llm_declare(d, LLM_ROLE_ATTN_OUT_BIAS, false);
 }
 

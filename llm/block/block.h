@@ -14,11 +14,12 @@
 #include "llm/arch/declare.h"
 #include "llm/arch/forward_graph.h"
 
-/* W x for the weight with the number `weight`, times the weight `scale` (-1 = none), plus what the
+/* W x for the weight with the number `weight`, times its scale (llm_weight.scale), plus what the
  * step's adapters add. */
-int32_t llm_build_product(llm_graph_builder *g, int32_t weight, int32_t scale, int32_t x);
+int32_t llm_build_product(llm_graph_builder *g, int32_t weight, int32_t x);
 /* The same of the matrices of experts: x [k, 1 or n_used, n_tok], id i32 [n_used, n_tok] ->
- * [n, n_used, n_tok]. `scale` is a value [1, n_used, n_tok]; -1 = none. */
+ * [n, n_used, n_tok]. `scale` is a value [1, n_used, n_tok], the scales of the experts `id`; -1 =
+ * the weight has none. */
 int32_t llm_build_expert_product(llm_graph_builder *g, int32_t weight, int32_t scale, int32_t x,
                                  int32_t id);
 /* The rows `id` of the token embedding, plus what the step's adapters add. */
@@ -32,8 +33,6 @@ int32_t llm_build_weight(llm_graph_builder *g, int32_t layer, llm_role role);
  * role. The builder fails if the model has no W. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
                           int32_t x, const char *name);
-/* Declares the scale of a role's matrix if the file has one. llm_build_project multiplies by it. */
-void llm_declare_scale(llm_declarer *d, llm_role role);
 /* The norm of x with the weight and the bias of a role, as far as the model has them;
  * LLM_ROLE_NONE: without both. */
 int32_t llm_build_norm(llm_graph_builder *g, int32_t layer, llm_role role, llm_norm norm,

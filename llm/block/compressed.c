@@ -155,7 +155,7 @@ int32_t llm_build_compressed(llm_graph_builder *g, int32_t layer, const llm_mixe
     o = turn(g, layer, &s->rope, o, in->pos, 0, true);
     o = tdm_build_reshape(g->b, o, (int64_t)s->n_head / s->n_out_group * s->o_len, s->n_out_group,
                           in->n_tok, 1);
-    o = tdm_build_matmul(g->b, llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_OUT_A]), o);
+    o = llm_build_product(g, m->layer[layer][LLM_ROLE_ATTN_OUT_A], o);
     tdm_build_name(g->b, o, "attn_groups", layer);
     o = tdm_build_reshape(g->b, o, (int64_t)s->n_out_group * h->n_lora_out, in->n_tok, 1, 1);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT_B, LLM_ROLE_NONE, o, "attn_out");

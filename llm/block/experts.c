@@ -27,7 +27,6 @@ static void declare_matrices(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
-    llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS_SCALE, false);
     if (d->model->hparams.n_expert_row == 0) return;
     if (llm_layer_has(d->model->gguf, LLM_ROLE_FFN_ROUTED_DOWN, d->layer)) {
         llm_declare(d, LLM_ROLE_FFN_ROUTED_DOWN, true);
@@ -106,7 +105,6 @@ static int32_t rows_of(llm_graph_builder *g, int32_t table, int32_t id) {
 typedef struct expert_weights {
     int32_t matrix[3]; /* gate, up, down */
     int32_t bias[3];
-    int32_t scale; /* of the products with down, one for each expert */
     int32_t n_expert;
 } expert_weights;
 
@@ -115,11 +113,23 @@ static bool is_adapted(const llm_graph_builder *g, const expert_weights *w) {
            llm_is_adapted(g, w->matrix[2]);
 }
 
-/* The scales of the experts `id` [1, n_used, n_tok]; -1 = there are none. */
-static int32_t build_scales(llm_graph_builder *g, const expert_weights *w, int32_t id) {
-    if (w->scale < 0) return -1;
-    int32_t scale = llm_graph_weight(g, w->scale);
+/* Whether the products of a matrix are multiplied by a scale of each expert. */
+static bool has_scales(const llm_graph_builder *g, int32_t matrix) {
+    return g->model->weights[matrix].scale != 0;
+}
+
+/* The scales of the experts `id` [1, n_used, n_tok]; -1 = the matrix has none. */
+static int32_t build_scales(llm_graph_builder *g, const expert_weights *w, int32_t matrix,
+                            int32_t id) {
+    if (!has_scales(g, matrix)) return -1;
+    int32_t scale = llm_graph_weight(g, g->model->weights[matrix].scale - 1);
     return rows_of(g, tdm_build_reshape(g->b, scale, 1, w->n_expert, 1, 1), id);
+}
+
+/* A product of the experts `id` with their matrix number `i`, times its scales. */
+static int32_t build_product(llm_graph_builder *g, const expert_weights *w, int i, int32_t x,
+                             int32_t id) {
+    return llm_build_expert_product(g, w->matrix[i], build_scales(g, w, w->matrix[i], id), x, id);
 }
 
 /* A product with the biases of the experts, times `weight` (-1 = 1) before those are added. */
@@ -139,13 +149,13 @@ static int32_t build_products(llm_graph_builder *g, int32_t layer, int32_t x, in
     const int32_t each = tdm_build_reshape(g->b, weight, 1, n_used, n_tok, 1);
     const int32_t before = is_first ? each : -1;
     int32_t row = tdm_build_reshape(g->b, x, n, 1, n_tok, 1), sum = -1;
-    int32_t gate = llm_build_expert_product(g, w->matrix[0], -1, row, id), up = gate;
-    if (w->matrix[1] != w->matrix[0]) up = llm_build_expert_product(g, w->matrix[1], -1, row, id);
+    int32_t gate = build_product(g, w, 0, row, id), up = gate;
+    if (w->matrix[1] != w->matrix[0]) up = build_product(g, w, 1, row, id);
     gate = build_biased(g, gate, before, w->bias[0], id);
     up = build_biased(g, up, before, w->bias[1], id);
     int32_t y = is_plain(g->model->arch) ? tdm_build_act(g->b, up, g->model->arch->act)
                                          : llm_build_glu(g, &g->model->specs[layer].glu, gate, up);
-    y = llm_build_expert_product(g, w->matrix[2], build_scales(g, w, id), y, id);
+    y = build_product(g, w, 2, y, id);
     y = build_biased(g, y, -1, w->bias[2], id);
     if (!is_first) y = tdm_build_mul(g->b, y, each);
     for (int64_t u = 0; u < n_used; u++) { /* in the order of MOE_FFN */
@@ -156,14 +166,15 @@ static int32_t build_products(llm_graph_builder *g, int32_t layer, int32_t x, in
     return tdm_build_reshape(g->b, sum, n, n_tok, 1, 1);
 }
 
-/* The weights [n_used, n_tok] of experts `id`, times the scale of each expert where there is
- * one. */
+/* The weights [n_used, n_tok] of experts `id`, times the scale of each expert's last product where
+ * there is one. */
 static int32_t scale_weights(llm_graph_builder *g, int32_t id, int32_t weight,
                              const expert_weights *w) {
     const int64_t *shape = tdm_build_shape(g->b, weight);
-    if (w->scale < 0 || shape == NULL) return weight;
+    if (!has_scales(g, w->matrix[2]) || shape == NULL) return weight;
     const int64_t n_used = shape[0], n_tok = shape[1];
-    int32_t each = tdm_build_reshape(g->b, build_scales(g, w, id), n_used, n_tok, 1, 1);
+    int32_t each =
+        tdm_build_reshape(g->b, build_scales(g, w, w->matrix[2], id), n_used, n_tok, 1, 1);
     return tdm_build_mul(g->b, weight, each);
 }
 
@@ -171,7 +182,10 @@ static int32_t scale_weights(llm_graph_builder *g, int32_t id, int32_t weight,
 static int32_t build_sum(llm_graph_builder *g, int32_t layer, int32_t x, int32_t id, int32_t weight,
                          const expert_weights *w) {
     int32_t matrix[3], bias[3];
-    if (g->has_single_experts || is_plain(g->model->arch) || is_adapted(g, w))
+    /* MOE_FFN has no scales between its products, and adds the bias of down unscaled. */
+    const bool has_inner = has_scales(g, w->matrix[0]) || has_scales(g, w->matrix[1]) ||
+                           (has_scales(g, w->matrix[2]) && w->bias[2] >= 0);
+    if (g->has_single_experts || is_plain(g->model->arch) || is_adapted(g, w) || has_inner)
         return build_products(g, layer, x, id, weight, w);
     weight = scale_weights(g, id, weight, w);
     for (int i = 0; i < 3; i++) matrix[i] = llm_graph_weight(g, w->matrix[i]);
@@ -188,7 +202,6 @@ static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, 
     const expert_weights w = {.matrix = {role[LLM_ROLE_FFN_GATE_CHUNK], role[LLM_ROLE_FFN_UP_CHUNK],
                                          role[LLM_ROLE_FFN_DOWN_CHUNK]},
                               .bias = {-1, -1, -1},
-                              .scale = -1,
                               .n_expert = h->n_expert / h->n_expert_chunk};
     tdm_route_params route = h->route;
     int32_t weight = -1;
@@ -231,7 +244,6 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
         .matrix = {w[gate], w[LLM_ROLE_FFN_UP_EXPS], w[LLM_ROLE_FFN_DOWN_EXPS]},
         .bias = {w[LLM_ROLE_FFN_GATE_EXPS_BIAS], w[LLM_ROLE_FFN_UP_EXPS_BIAS],
                  w[LLM_ROLE_FFN_DOWN_EXPS_BIAS]},
-        .scale = w[LLM_ROLE_FFN_DOWN_EXPS_SCALE],
         .n_expert = h->n_expert};
     const bool is_routed = w[LLM_ROLE_FFN_ROUTED_DOWN] >= 0;
     int32_t row = x;

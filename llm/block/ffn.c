@@ -32,12 +32,7 @@ void llm_declare_ffn(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_FFN_UP, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN, true);
-    if (d->model->arch->has_sub_norms) {
-        llm_declare_norm(d, LLM_ROLE_FFN_SUB_NORM);
-        llm_declare_scale(d, LLM_ROLE_FFN_GATE);
-        llm_declare_scale(d, LLM_ROLE_FFN_UP);
-        llm_declare_scale(d, LLM_ROLE_FFN_DOWN);
-    }
+    if (d->model->arch->has_sub_norms) llm_declare_norm(d, LLM_ROLE_FFN_SUB_NORM);
     if (d->model->specs[d->layer].gate_sparsity > 0) declare_sum(d);
     if (form == LLM_FFN_GATED) llm_declare(d, LLM_ROLE_FFN_GATE_BIAS, false);
     if (form != LLM_FFN_FUSED) llm_declare(d, LLM_ROLE_FFN_UP_BIAS, false);

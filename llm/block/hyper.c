@@ -110,7 +110,8 @@ static int32_t build_factors(llm_graph_builder *g, int32_t layer, const hyper_ro
 static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const hyper_roles *roles, int32_t x,
                            int64_t n_tok) {
     int32_t flat = tdm_build_rms_norm(g->b, flat_of(g, x, n_tok), -1, g->model->hparams.norm_eps);
-    return tdm_build_matmul(g->b, llm_build_weight(g, layer, roles->matrix), flat);
+    const int32_t *w = layer < 0 ? g->model->global : g->model->layer[layer];
+    return llm_build_product(g, w[roles->matrix], flat);
 }
 
 /* The sum of streams, [n_embd, n_tok], or their mean. */

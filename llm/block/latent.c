@@ -71,7 +71,7 @@ static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_
     q = tdm_build_reshape(g->b, q, h->head_dim_q, h->n_head, in->n_tok, 1);
     int32_t plain = llm_build_columns(g, q, 0, nope);
     int32_t rotated = llm_build_columns(g, q, nope, h->rope.n_rot);
-    int32_t absorbed = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_K_B]), plain);
+    int32_t absorbed = llm_build_product(g, w[LLM_ROLE_ATTN_K_B], plain);
     tdm_build_name(g->b, absorbed, "q_absorbed", layer);
     return tdm_build_concat(g->b, absorbed, llm_build_rotated_alone(g, layer, rotated, in->pos), 0);
 }
@@ -91,7 +91,7 @@ int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     const int32_t select = index != LLM_INDEX_NONE ? g->select : -1;
     int32_t q = build_query(g, layer, in, row);
     int32_t o = tdm_build_attention_sparse(g->b, q, g->step, state, sink, select, &params, NULL);
-    o = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_V_B]), o);
+    o = llm_build_product(g, w[LLM_ROLE_ATTN_V_B], o);
     tdm_build_name(g->b, o, "v", layer);
     o = llm_build_gate(g, layer, in, -1, o);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_NONE, o, "attn_out");

@@ -344,7 +344,7 @@ static int32_t head_weight(const llm_model *m) {
 
 static int32_t build_head(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
-    int32_t logits = llm_build_product(g, head_weight(m), -1, x);
+    int32_t logits = llm_build_product(g, head_weight(m), x);
     if (m->global[LLM_ROLE_OUTPUT_BIAS] >= 0)
         logits = tdm_build_add(g->b, logits, llm_graph_weight(g, m->global[LLM_ROLE_OUTPUT_BIAS]));
     logits = scale_if(g, logits, m->hparams.logit_scale);

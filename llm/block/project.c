@@ -15,24 +15,6 @@ int32_t llm_build_weight(llm_graph_builder *g, int32_t layer, llm_role role) {
     return llm_graph_weight(g, weights_of(g, layer)[role]);
 }
 
-/* The scale of a matrix; NONE = such a matrix has none. */
-static llm_role scale_role(llm_role role) {
-    switch (role) {
-    case LLM_ROLE_ATTN_Q: return LLM_ROLE_ATTN_Q_SCALE;
-    case LLM_ROLE_ATTN_K: return LLM_ROLE_ATTN_K_SCALE;
-    case LLM_ROLE_ATTN_V: return LLM_ROLE_ATTN_V_SCALE;
-    case LLM_ROLE_ATTN_OUT: return LLM_ROLE_ATTN_OUT_SCALE;
-    case LLM_ROLE_FFN_GATE: return LLM_ROLE_FFN_GATE_SCALE;
-    case LLM_ROLE_FFN_UP: return LLM_ROLE_FFN_UP_SCALE;
-    case LLM_ROLE_FFN_DOWN: return LLM_ROLE_FFN_DOWN_SCALE;
-    default: return LLM_ROLE_NONE;
-    }
-}
-
-void llm_declare_scale(llm_declarer *d, llm_role role) {
-    llm_declare(d, scale_role(role), false);
-}
-
 /* The input of an adapter's scales, created on first use. */
 static int32_t scale_input(llm_graph_builder *g, int32_t adapter) {
     const int64_t ne[TDM_MAX_DIMS] = {1, g->n_tok, 1, 1};
@@ -113,7 +95,8 @@ static int32_t build_adapted(llm_graph_builder *g, int32_t weight, int32_t x, in
     return y;
 }
 
-int32_t llm_build_product(llm_graph_builder *g, int32_t weight, int32_t scale, int32_t x) {
+int32_t llm_build_product(llm_graph_builder *g, int32_t weight, int32_t x) {
+    const int32_t scale = g->model->weights[weight].scale - 1;
     int32_t y = build_plain(g, weight, x, -1);
     if (scale >= 0) y = tdm_build_mul(g->b, y, llm_graph_weight(g, scale));
     /* An adapter of the embedding changes its rows (llm_build_token_rows), not the tied head. */
@@ -154,9 +137,8 @@ static int32_t absent_fail(llm_graph_builder *g, int32_t layer, llm_role role) {
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
                           int32_t x, const char *name) {
     const int32_t *w = weights_of(g, layer);
-    const llm_role scale = layer < 0 ? LLM_ROLE_NONE : scale_role(role);
     if (w[role] < 0) return absent_fail(g, layer, role);
-    int32_t y = llm_build_product(g, w[role], scale != LLM_ROLE_NONE ? w[scale] : -1, x);
+    int32_t y = llm_build_product(g, w[role], x);
     if (w[bias] >= 0) y = tdm_build_add(g->b, y, llm_graph_weight(g, w[bias]));
     tdm_build_name(g->b, y, name, layer);
     return y;

@@ -26,20 +26,40 @@ static llm_gguf_writer *copy_begin(const llm_gguf *g, const char *path, const ch
     return w;
 }
 
-/* Adds the tensors, and ends the copy. */
-static void copy_end(const llm_gguf *g, llm_gguf_writer *w) {
+/* Adds the tensors, and ends the copy. One more of f32 has the name `tensor`; NULL = none. */
+static void copy_end_with(const llm_gguf *g, llm_gguf_writer *w, const char *tensor,
+                          const float *numbers, int64_t n_number) {
     tdm_error err = {0};
     const uint32_t n = llm_gguf_tensor_count(g);
+    const int64_t ne[TDM_MAX_DIMS] = {n_number, 1, 1, 1};
     for (uint32_t i = 0; i < n; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(g, i);
         llm_gguf_writer_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
     }
+    if (tensor != NULL) llm_gguf_writer_add_tensor(w, tensor, TDM_TYPE_F32, 1, ne);
     for (uint32_t i = 0; i < n; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(g, i);
         RIG_OK(llm_gguf_writer_write(w, t->data, t->size, &err));
     }
+    if (tensor != NULL)
+        RIG_OK(llm_gguf_writer_write(w, numbers, (size_t)n_number * sizeof *numbers, &err));
     RIG_OK(llm_gguf_writer_finish(w, &err));
     llm_gguf_writer_destroy(w);
+}
+
+static void copy_end(const llm_gguf *g, llm_gguf_writer *w) {
+    copy_end_with(g, w, NULL, NULL, 0);
+}
+
+const char *changed_model_add(const char *from, const char *name, const char *tensor,
+                              const float *numbers, int64_t n) {
+    const char *path = rig_file(name);
+    llm_gguf *g = NULL;
+    tdm_error err = {0};
+    RIG_OK(llm_gguf_open(from, &g, &err));
+    copy_end_with(g, copy_begin(g, path, ""), tensor, numbers, n);
+    llm_gguf_close(g);
+    return path;
 }
 
 void changed_model_write(const llm_gguf *g, const char *path, const char *suffix,

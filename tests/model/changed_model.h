@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * changed_model.h: copies of a model file in which one key differs.
+ * changed_model.h: copies of a model file in which one key differs, or that have one more tensor.
  */
 #ifndef TANDEM_TESTS_MODEL_CHANGED_MODEL_H
 #define TANDEM_TESTS_MODEL_CHANGED_MODEL_H
@@ -27,6 +27,10 @@ void changed_model_write(const llm_gguf *g, const char *path, const char *suffix
 /* The same with the file `from`. Returns the path of the copy, rig_file(name). */
 const char *changed_model_copy(const char *from, const char *name, const char *suffix,
                                changed_value value);
+/* Copies the file `from`, with one more tensor of f32, n numbers. Returns the path of the copy,
+ * rig_file(name). */
+const char *changed_model_add(const char *from, const char *name, const char *tensor,
+                              const float *numbers, int64_t n);
 /* Writes the file again with the key of that full name set to a list of i32. */
 void changed_model_write_ids(const llm_gguf *g, const char *path, const char *name,
                              const int32_t *ids, size_t n);

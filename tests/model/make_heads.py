@@ -75,6 +75,32 @@ def gemma4(is_window, n_shared, n_per_layer, n_expert, is_fused=False):
     return 'gemma4', keys, t
 
 
+SCALED = ['attn_%s' % name for name in ('q', 'k', 'v', 'qkv', 'gate', 'output')]
+SCALED += ['ffn_%s%s' % (name, kind) for name in ('gate', 'up', 'down') for kind in ('', '_exps', '_shexp')]
+SCALED += ['ssm_in', 'ssm_out', 'ssm_alpha', 'ssm_beta']
+
+
+def scaled(model):
+    """A model whose matrices have scales, as in files of NVFP4: a number, or one for each expert. Those for
+    activations of four bits, which llama.cpp does not use, are there, too."""
+    arch, keys, t = model
+    for name, shape in list(t.items()):
+        if name.startswith('blk.') and name.endswith('.weight') and name.split('.')[-2] in SCALED:
+            for suffix in ('.scale', '.input_scale'):
+                t[name.replace('.weight', suffix)] = [shape[2] if len(shape) > 2 else 1]
+    return arch, keys, t
+
+
+def llama_dense():
+    n_embd = 64
+    t = ends(n_embd)
+    for i in range(2):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 4, 2, 16))
+        t.update(ffn(at, n_embd, 96))
+    return 'llama', base(n_embd, 2, 96, 4, 2, 16), t
+
+
 def lfm2_centred():
     """Short convolutions around attention, whose tokens see later ones."""
     n_embd, n_ff, length = 64, 96, 16
@@ -104,7 +130,7 @@ def qwen_delta(arch, has_experts, is_interleaved):
     if has_experts:
         keys.update({'expert_count': 8, 'expert_used_count': 2, 'expert_feed_forward_length': n_ff,
                      'expert_shared_feed_forward_length': 32})
-    else:
+    if arch.startswith('qwen35'):
         keys['rope.dimension_sections'] = [3, 3, 2, 0]
     n_qkv = (2 * n_k + n_v) * state
     t = ends(n_embd)
@@ -507,6 +533,9 @@ MODELS = {
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'lfm2-centred': lfm2_centred,
+    'llama-scales': lambda: scaled(llama_dense()),
+    'qwen35moe-scales': lambda: scaled(qwen_delta('qwen35moe', True, False)),
+    'nemotron_h_moe-scales': lambda: scaled(nemotron_h_moe()),
     'qwen35-fused': lambda: qwen_delta('qwen35', False, False),
     'qwen3next-interleaved': lambda: qwen_delta('qwen3next', True, True),
     'rwkv6-dense': rwkv6,

@@ -360,6 +360,49 @@ static void test_window_scaling(void **state) {
     assert_true(n_run > 0);
 }
 
+/* ---- Scales of matrices ------------------------------------------------------------------------ */
+
+/* Opens the copy of a fixture with one more tensor; NULL where it is refused for that tensor. */
+static llm_model *model_with(const char *fixture, const char *tensor, const float *numbers,
+                             int64_t n) {
+    llm_model *model = NULL;
+    tdm_error err = {0};
+    const char *path = changed_model_add(model_file(fixture), "added.gguf", tensor, numbers, n);
+    const tdm_status status = llm_model_open(path, &model, &err);
+    if (status != TDM_OK && strstr(err.message, tensor) == NULL) fail_msg("%s", err.message);
+    return model;
+}
+
+/* The fixtures *-scales have scales of all matrices of layers. llama.cpp reads that of the output
+ * head for heads of NVFP4 alone: here the logits are the fixture's times the scale. */
+static void test_scales(void **state) {
+    const float half = 0.5f, two[2] = {1, 1};
+    (void)state;
+    llm_model *model = model_with("llama-scales", "output.scale", &half, 1);
+    llm_model *plain = rig_model(model_file("llama-scales"), rig_device(NULL, "reference", 2));
+    assert_non_null(model);
+    llm_model_close(model);
+    model = rig_model(rig_file("added.gguf"), rig_device(NULL, "reference", 2));
+    const arch_fixture f = {.name = "llama-scales"};
+    float *scaled = arch_scene_rows(model), *logits = arch_scene_rows(plain);
+    (void)nmse_of(&f, model, ARCH_N_TOK, ARCH_N_TOK, scaled);
+    assert_true(nmse_of(&f, plain, ARCH_N_TOK, ARCH_N_TOK, logits) <= BOUND);
+    for (int i = 0; i < ARCH_N_TOK * model->hparams.n_vocab; i++)
+        assert_true(scaled[i] == half * logits[i]);
+    free(scaled);
+    free(logits);
+    llm_model_close(model);
+    llm_model_close(plain);
+    /* A scale for each of two parts of a matrix, of what is looked up, and of no matrix. */
+    assert_null(model_with("llama-scales", "output.scale", two, 2));
+    assert_null(model_with("llama-scales", "token_embd.scale", &half, 1));
+    assert_null(model_with("llama-scales", "blk.0.attn_gate.scale", &half, 1));
+    assert_null(model_with("llama-scales", "blk.0.attn_gate.input_scale", &half, 1));
+    model = model_with("llama-scales", "output.input_scale", &half, 1);
+    assert_non_null(model);
+    llm_model_close(model);
+}
+
 /* ---- Other keys ------------------------------------------------------------------------------ */
 
 /* Keys that change what is computed, beside llama.cpp's logits with them (LOGITS.f32); and keys
@@ -585,12 +628,18 @@ static void test_refused_keys(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) chosen = argv + 1;
     if (!arch_scene_read(&scene)) return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_archs),         cmocka_unit_test(test_rope_types),
-        cmocka_unit_test(test_rope_factors),  cmocka_unit_test(test_rope_alpha),
-        cmocka_unit_test(test_window_rope),   cmocka_unit_test(test_window_scaling),
-        cmocka_unit_test(test_changed_keys),  cmocka_unit_test(test_absent_keys),
-        cmocka_unit_test(test_next_tokens),   cmocka_unit_test(test_select_noncausal),
-        cmocka_unit_test(test_expert_widths), cmocka_unit_test(test_refused_keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),
+                                       cmocka_unit_test(test_scales),
+                                       cmocka_unit_test(test_rope_types),
+                                       cmocka_unit_test(test_rope_factors),
+                                       cmocka_unit_test(test_rope_alpha),
+                                       cmocka_unit_test(test_window_rope),
+                                       cmocka_unit_test(test_window_scaling),
+                                       cmocka_unit_test(test_changed_keys),
+                                       cmocka_unit_test(test_absent_keys),
+                                       cmocka_unit_test(test_next_tokens),
+                                       cmocka_unit_test(test_select_noncausal),
+                                       cmocka_unit_test(test_expert_widths),
+                                       cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
