@@ -31,7 +31,7 @@ static void usage_print(FILE *out) {
     fputs(" (default: tiny-llama)\n"
           "  --type TYPE            of the matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_K\n"
           "                         q3_K q4_K q5_K q6_K iq4_nl iq4_xs mxfp4 iq1_s iq1_m\n"
-          "                         iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s tq1_0 tq2_0\n"
+          "                         iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s tq1_0 tq2_0 nvfp4\n"
           "  --round TYPE           first round the weights to this type: with --type f32, the\n"
           "                         exact model that a quantised one stands for\n"
           "  --layers N  --width N  --heads N  --heads-kv N  --head-dim N  --ff N  --vocab N\n"

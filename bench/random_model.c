@@ -403,6 +403,7 @@ static uint32_t file_type_of(tdm_type type) {
     case TDM_TYPE_TQ1_0: return 36;
     case TDM_TYPE_TQ2_0: return 37;
     case TDM_TYPE_MXFP4: return 38;
+    case TDM_TYPE_NVFP4: return 39;
     default: return 1024; /* "guessed" */
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * blocks_codes.c: rows of the types that are codes times scales (codes.h) to f32, and f32 to mxfp4,
- * tq1_0 and tq2_0. blocks_grid.c quantises to points of a grid.
+ * nvfp4, tq1_0 and tq2_0. blocks_grid.c quantises to points of a grid.
  */
 #include "quant/codes.h"
 
@@ -13,7 +13,7 @@
 #include "quant/fit.h"
 #include "quant/half.h"
 
-enum { LEN = TDM_BLOCK_LEN, SUPER = TDM_SUPERBLOCK_LEN };
+enum { LEN = TDM_BLOCK_LEN, SUPER = TDM_SUPERBLOCK_LEN, NV_LEN = 16 };
 
 /* Inputs are limited to f16's range: see convert.h. */
 static const float input_limit = 65504;
@@ -34,6 +34,7 @@ static void dequantize(tdm_type type, const uint8_t *block, float *dst, int64_t 
         dequantize(TDM_TYPE_##TYPE, blocks, dst, n);                                               \
     }
 DEQUANTIZE_(mxfp4, MXFP4)
+DEQUANTIZE_(nvfp4, NVFP4)
 DEQUANTIZE_(iq2_xxs, IQ2_XXS)
 DEQUANTIZE_(iq2_xs, IQ2_XS)
 DEQUANTIZE_(iq2_s, IQ2_S)
@@ -45,10 +46,10 @@ DEQUANTIZE_(tq1_0, TQ1_0)
 DEQUANTIZE_(tq2_0, TQ2_0)
 #undef DEQUANTIZE_
 
-/* ---- mxfp4 ---------------------------------------------------------------------------------- */
+/* ---- mxfp4 and nvfp4 ------------------------------------------------------------------------ */
 
 /* The code whose level is nearest to value; of two equally near ones, the smaller. */
-static int mxfp4_nearest(float value) {
+static int fp4_nearest(float value) {
     static const float mids[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
     float size = fabsf(value);
     int code = 0;
@@ -56,28 +57,34 @@ static int mxfp4_nearest(float value) {
     return value < 0 && code > 0 ? code | 8 : code;
 }
 
-static float mxfp4_error(const float *x, const float *weights, int e) {
+/* Of n elements with this scale, which is not 0. */
+static float fp4_error(const float *x, const float *weights, int n, float scale) {
     static const int8_t values[16] = TDM_MXFP4_VALUES;
-    float scale = tdm_mxfp4_scale((uint8_t)e), error = 0;
-    for (int i = 0; i < LEN; i++) {
-        float rest = x[i] - scale * (float)values[mxfp4_nearest(x[i] / scale)];
+    float error = 0;
+    for (int i = 0; i < n; i++) {
+        float rest = x[i] - scale * (float)values[fp4_nearest(x[i] / scale)];
         error += weights[i] * rest * rest;
     }
     return error;
 }
 
+static float peak_of(const float *x, int n) {
+    float peak = 0;
+    for (int i = 0; i < n; i++) peak = fmaxf(peak, fabsf(x[i]));
+    return peak;
+}
+
 /* The OCP specification suggests the scale that puts the largest element into the top binade of
  * E2M1, where it may be clipped. That scale and its neighbours are tried. */
 static uint8_t mxfp4_scale_find(const float *x, const float *weights) {
-    float peak = 0;
-    for (int i = 0; i < LEN; i++) peak = fmaxf(peak, fabsf(x[i]));
+    float peak = peak_of(x, LEN);
     if (!(peak > 0x1p-100f)) return 0;
     int exponent;
     (void)frexpf(peak, &exponent); /* peak = [0.5, 1) * 2^exponent */
     int first = exponent - 3 + 127, best = first;
-    float least = mxfp4_error(x, weights, first);
+    float least = fp4_error(x, weights, LEN, tdm_mxfp4_scale((uint8_t)first));
     for (int e = first - 1; e <= first + 1; e += 2) {
-        float error = mxfp4_error(x, weights, e);
+        float error = fp4_error(x, weights, LEN, tdm_mxfp4_scale((uint8_t)e));
         if (error < least) least = error, best = e;
     }
     return (uint8_t)best;
@@ -93,7 +100,42 @@ void tdm_mxfp4_quantize(const float *src, void *blocks, int64_t n, const float *
         block->e = mxfp4_scale_find(x, weights);
         float scale = tdm_mxfp4_scale(block->e);
         for (int i = 0; i < LEN && block->e > 0; i++) {
-            block->qs[i % 16] |= (uint8_t)(mxfp4_nearest(x[i] / scale) << i / 16 * 4);
+            block->qs[i % 16] |= (uint8_t)(fp4_nearest(x[i] / scale) << i / 16 * 4);
+        }
+    }
+}
+
+/* The scale of 16 elements with the least error. The largest element is between the levels 12 and 8,
+ * or a little beyond 12, where it is clipped: scales are an eighth of a binade apart or less. */
+static uint8_t nvfp4_scale_find(const float *x, const float *weights) {
+    enum { LARGEST = 0x7e };
+    const float peak = peak_of(x, NV_LEN);
+    int first = 1, best = 0;
+    while (first < LARGEST && 13 * tdm_nvfp4_scale((uint8_t)first) < peak) first++;
+    float least = 0;
+    for (int i = 0; i < NV_LEN; i++) least += weights[i] * x[i] * x[i];
+    for (int e = first; e <= LARGEST; e++) {
+        const float scale = tdm_nvfp4_scale((uint8_t)e);
+        const float error = fp4_error(x, weights, NV_LEN, scale);
+        if (error < least) least = error, best = e;
+        if (8 * scale > peak) break;
+    }
+    return (uint8_t)best;
+}
+
+void tdm_nvfp4_quantize(const float *src, void *blocks, int64_t n, const float *importance) {
+    tdm_block_nvfp4 *block = blocks;
+    for (int64_t start = 0; start < n; start += 4 * NV_LEN, block++) {
+        memset(block, 0, sizeof *block);
+        for (int s = 0; s < 4; s++) {
+            float x[NV_LEN], weights[NV_LEN];
+            const int64_t at = start + NV_LEN * s;
+            tdm_fit_load(src + at, x, NV_LEN, input_limit);
+            tdm_fit_weigh(x, importance ? importance + at : NULL, weights, NV_LEN);
+            block->scales[s] = nvfp4_scale_find(x, weights);
+            float scale = tdm_nvfp4_scale(block->scales[s]);
+            for (int i = 0; i < NV_LEN && scale > 0; i++)
+                block->qs[8 * s + i % 8] |= (uint8_t)(fp4_nearest(x[i] / scale) << i / 8 * 4);
         }
     }
 }

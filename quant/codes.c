@@ -40,6 +40,18 @@ static void mxfp4_codes(const void *block, int8_t *code, float *scale) {
     }
 }
 
+static void nvfp4_codes(const void *block, int8_t *code, float *scale) {
+    static const int8_t values[16] = TDM_MXFP4_VALUES;
+    const tdm_block_nvfp4 *b = block;
+    for (int s = 0; s < 4; s++, code += 16) {
+        scale[s] = tdm_nvfp4_scale(b->scales[s]);
+        for (int j = 0; j < 8; j++) {
+            code[j] = values[b->qs[8 * s + j] & 15];
+            code[j + 8] = values[b->qs[8 * s + j] >> 4];
+        }
+    }
+}
+
 static void iq2_xxs_codes(const void *block, int8_t *code, float *scale) {
     const tdm_grids *grids = tdm_grids_get();
     const tdm_block_iq2_xxs *b = block;
@@ -163,6 +175,7 @@ static const tdm_codes_fn functions[TDM_TYPE_LIMIT_] = {
     [TDM_TYPE_IQ3_XXS] = iq3_xxs_codes, [TDM_TYPE_IQ3_S] = iq3_s_codes,
     [TDM_TYPE_IQ1_S] = iq1_s_codes,     [TDM_TYPE_IQ1_M] = iq1_m_codes,
     [TDM_TYPE_TQ1_0] = tq1_0_codes,     [TDM_TYPE_TQ2_0] = tq2_0_codes,
+    [TDM_TYPE_NVFP4] = nvfp4_codes,
 };
 
 tdm_codes_fn tdm_codes_get(tdm_type type) {

@@ -18,8 +18,8 @@
 typedef void (*tdm_codes_fn)(const void *block, int8_t code[TDM_SUPERBLOCK_LEN],
                              float scale[TDM_SUPERBLOCK_LEN / 16]);
 
-/* mxfp4, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1_s, iq1_m, tq1_0 and tq2_0; NULL for other
- * types. One block, of 32 elements (mxfp4) or 256. [any-thread] */
+/* mxfp4, nvfp4, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1_s, iq1_m, tq1_0 and tq2_0; NULL for
+ * other types. One block, of 32 elements (mxfp4), 64 (nvfp4) or 256. [any-thread] */
 tdm_codes_fn tdm_codes_get(tdm_type type);
 
 #endif

@@ -234,7 +234,7 @@ const llm_gguf_tensor *llm_gguf_tensor_find(const llm_gguf *g, const char *name)
 const char *llm_gguf_tensor_type_name(uint32_t type_raw) {
     /* `enum ggml_type` (ggml-org/ggml, include/ggml.h); the gaps are removed types. */
     static const char *const other[] = {
-        [9] = "q8_1", [15] = "q8_K", [25] = "i16", [27] = "i64", [28] = "f64", [40] = "nvfp4",
+        [9] = "q8_1", [15] = "q8_K", [25] = "i16", [27] = "i64", [28] = "f64",
     };
     const char *name =
         type_raw < TDM_TYPE_LIMIT_ ? tdm_type_get_info((tdm_type)type_raw).name : NULL;

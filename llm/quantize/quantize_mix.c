@@ -36,6 +36,7 @@ const llm_quantize_kind llm_quantize_kinds[] = {
     {"iq4_xs", TDM_TYPE_IQ4_XS, LLM_QUANTIZE_IQ4, 30,
      "ffn_down of the first layers q5_K, and attn_v where heads share it"},
     {"mxfp4_moe", TDM_TYPE_MXFP4, LLM_QUANTIZE_MXFP4_MOE, 38, "experts mxfp4, all else q8_0"},
+    {"nvfp4", TDM_TYPE_NVFP4, LLM_QUANTIZE_PLAIN, 39, NULL},
     {"q3_K_L", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_L, 13, "attn_v, attn_output and ffn_down q5_K"},
     {"q3_K_M", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_M, 12,
      "attn_v, attn_output and ffn_down q4_K or q5_K"},

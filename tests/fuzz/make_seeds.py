@@ -108,7 +108,7 @@ def mixtral():
 # Number, and bytes of 256 elements, of the types that the models above do not have.
 SMALL = [("mxfp4", 39, 136), ("iq3_s", 21, 110), ("iq3_xxs", 18, 98), ("iq2_s", 22, 82),
          ("iq2_xs", 17, 74), ("iq2_xxs", 16, 66), ("iq1_m", 29, 56), ("iq1_s", 19, 50),
-         ("tq2_0", 35, 66), ("tq1_0", 34, 54)]
+         ("tq2_0", 35, 66), ("tq1_0", 34, 54), ("nvfp4", 40, 144)]
 
 
 def small(first):

@@ -60,6 +60,22 @@ static void mxfp4_scale_make(uint64_t *seed, made_kind kind, tdm_block_mxfp4 *bl
     }
 }
 
+static void nvfp4_scales_make(uint64_t *seed, made_kind kind, tdm_block_nvfp4 *block) {
+    for (int s = 0; s < 4; s++) {
+        int random = (int)(op_random_next(seed) >> 40 & 7);
+        switch ((int)kind) {
+        case MADE_LARGEST: block->scales[s] = 0x7e; break;
+        case MADE_SMALLEST:
+            block->scales[s] = 0xff; /* the sign is not read, and this is no NaN */
+            memset(block->qs, 0x77, sizeof block->qs);
+            break;
+        case MADE_SUBNORMAL: block->scales[s] = (uint8_t)random; break;
+        case MADE_ZERO: block->scales[s] = random < 4 ? 0x7f : 0; break;
+        default: block->scales[s] = (uint8_t)(8 + random);
+        }
+    }
+}
+
 static void iq1_m_scale_make(uint64_t *seed, made_kind kind, tdm_block_iq1_m *block) {
     uint16_t d = scale_make(seed, kind);
     for (int k = 0; k < 4; k++) {
@@ -103,6 +119,7 @@ void made_weight_fill(uint64_t *seed, tdm_type type, made_kind kind, int64_t k, 
             if (type == TDM_TYPE_Q8_0) memset(rows + 2, 0x80, 32);
         }
         if (type == TDM_TYPE_MXFP4) mxfp4_scale_make(seed, kind, (tdm_block_mxfp4 *)rows);
+        if (type == TDM_TYPE_NVFP4) nvfp4_scales_make(seed, kind, (tdm_block_nvfp4 *)rows);
         if (type == TDM_TYPE_IQ1_M) iq1_m_scale_make(seed, kind, (tdm_block_iq1_m *)rows);
         for (int i = 0; i < 2 && off[i] >= 0; i++) {
             uint16_t scale = scale_make(seed, kind);

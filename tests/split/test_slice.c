@@ -106,9 +106,10 @@ typedef struct slice_case {
 } slice_case;
 
 static const tdm_type all_types[] = {
-    TDM_TYPE_F32,    TDM_TYPE_F16,   TDM_TYPE_BF16,  TDM_TYPE_Q4_0,  TDM_TYPE_Q5_1, TDM_TYPE_Q8_0,
-    TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,  TDM_TYPE_Q4_K,  TDM_TYPE_Q5_K,  TDM_TYPE_Q6_K, TDM_TYPE_IQ4_XS,
-    TDM_TYPE_IQ4_NL, TDM_TYPE_MXFP4, TDM_TYPE_IQ2_S, TDM_TYPE_IQ1_M, TDM_TYPE_TQ1_0};
+    TDM_TYPE_F32,   TDM_TYPE_F16,    TDM_TYPE_BF16,   TDM_TYPE_Q4_0,  TDM_TYPE_Q5_1,
+    TDM_TYPE_Q8_0,  TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,   TDM_TYPE_Q4_K,  TDM_TYPE_Q5_K,
+    TDM_TYPE_Q6_K,  TDM_TYPE_IQ4_XS, TDM_TYPE_IQ4_NL, TDM_TYPE_MXFP4, TDM_TYPE_NVFP4,
+    TDM_TYPE_IQ2_S, TDM_TYPE_IQ1_M,  TDM_TYPE_TQ1_0};
 
 /* Elements of the axis that member d holds, in its order; returns their number. */
 static int64_t held_list(const slice_case *c, int32_t d, int64_t *list) {

@@ -75,6 +75,7 @@ static const number_row numbers[] = {
     NUMBER(TDM_TYPE_TQ1_0, 34),
     NUMBER(TDM_TYPE_TQ2_0, 35),
     NUMBER(TDM_TYPE_MXFP4, 39),
+    NUMBER(TDM_TYPE_NVFP4, 40),
     NUMBER(TDM_TYPE_LIMIT_, 64),
     NUMBER(TDM_USAGE_MATMUL, 1),
     NUMBER(TDM_USAGE_ROWS, 2),

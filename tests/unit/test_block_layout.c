@@ -75,6 +75,7 @@ static float make_neutral(tdm_type type, uint8_t *b) {
         memset(b + 4, 0x11, 4);
         return -127;
     case TDM_TYPE_MXFP4: b[0] = 128; return 0; /* steps of E2M1's halves are 1 */
+    case TDM_TYPE_NVFP4: memset(b, 0x40, 4); return 0; /* the same: 2 in E4M3, halved */
     case TDM_TYPE_IQ2_XXS:                     /* the first point, (8, ...), times 0.5 / 4 */
     case TDM_TYPE_IQ2_XS:
     case TDM_TYPE_IQ2_S: b[1] = 0x3c; return 1;
@@ -186,6 +187,11 @@ static const probe probes[] = {
     {TDM_TYPE_MXFP4, 1, 0x07, 0, 1, 12},
     {TDM_TYPE_MXFP4, 1, 0xf0, 16, 1, -12},
     {TDM_TYPE_MXFP4, 16, 0x01, 15, 1, 1},
+    /* nvfp4: scales 0-3, qs 4-35 */
+    {TDM_TYPE_NVFP4, 4, 0x07, 0, 1, 12},
+    {TDM_TYPE_NVFP4, 4, 0xf0, 8, 1, -12},
+    {TDM_TYPE_NVFP4, 12, 0x01, 16, 1, 1},
+    {TDM_TYPE_NVFP4, 35, 0x20, 63, 1, 2},
     /* iq2_xxs: d 0, then 4 indices and a word for each 32 */
     {TDM_TYPE_IQ2_XXS, 9, 0x10, 0, 32, 3},     /* scale 1: 1.5 / 4 */
     {TDM_TYPE_IQ2_XXS, 65, 0x80, 224, 32, 17}, /* scale 8 */
@@ -312,6 +318,7 @@ static const struct {
     {TDM_TYPE_IQ3_XXS, 0xb6984a75c96ca028}, {TDM_TYPE_IQ3_S, 0x55cb19e84a58d4dd},
     {TDM_TYPE_IQ1_S, 0x4224c3fa3945acc1},   {TDM_TYPE_IQ1_M, 0x8c8b29184ea4a436},
     {TDM_TYPE_TQ1_0, 0xcf88dd61b5a15d9b},   {TDM_TYPE_TQ2_0, 0x6ae870c532c1a5e2},
+    {TDM_TYPE_NVFP4, 0x5f37650a74cadd6a},
 };
 
 static void test_random_bytes_as_ggml_reads_them(void **state) {
@@ -336,9 +343,12 @@ static void test_random_bytes_as_ggml_reads_them(void **state) {
 
 enum { N_TRIAL = 6 };
 
-/* Scales of mxfp4 saturate; the last bytes of tq1_0 hold four numbers of three values each. */
+/* Scales of mxfp4 saturate, those of nvfp4 have 7 bits; the last bytes of tq1_0 hold four numbers of three values each. */
 static int results_min(tdm_type type) {
-    return type == TDM_TYPE_TQ1_0 ? 81 : type == TDM_TYPE_MXFP4 ? 225 : 230;
+    return type == TDM_TYPE_TQ1_0   ? 81
+           : type == TDM_TYPE_MXFP4 ? 225
+           : type == TDM_TYPE_NVFP4 ? 128
+                                    : 230;
 }
 
 static int compare_hashes(const void *a, const void *b) {

@@ -172,7 +172,7 @@ static void test_file_types(void **state) {
         {"Q6_K", 18},    {"IQ2_XXS", 19}, {"IQ2_XS", 20},    {"Q2_K_S", 21}, {"IQ3_XS", 22},
         {"IQ3_XXS", 23}, {"IQ1_S", 24},   {"IQ4_NL", 25},    {"IQ3_S", 26},  {"IQ3_M", 27},
         {"IQ2_S", 28},   {"IQ2_M", 29},   {"IQ4_XS", 30},    {"IQ1_M", 31},  {"BF16", 32},
-        {"TQ1_0", 36},   {"TQ2_0", 37},   {"MXFP4_MOE", 38},
+        {"TQ1_0", 36},   {"TQ2_0", 37},   {"MXFP4_MOE", 38}, {"NVFP4", 39},
     };
     assert_int_equal(sizeof cases / sizeof *cases, n_llm_quantize_kinds);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -265,6 +265,8 @@ static void test_mixtures_of_grids(void **state) {
          T(TQ1_0), T(TQ1_0)},
         {"tq2_0", T(Q6_K), T(Q4_K), T(TQ2_0), T(TQ2_0), T(TQ2_0), T(TQ2_0), T(TQ2_0), T(TQ2_0),
          T(TQ2_0), T(TQ2_0)},
+        {"nvfp4", T(Q6_K), T(NVFP4), T(NVFP4), T(NVFP4), T(NVFP4), T(NVFP4), T(NVFP4), T(NVFP4),
+         T(NVFP4), T(NVFP4)},
         {"mxfp4", T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0),
          T(Q8_0)},
 #undef T

@@ -61,6 +61,7 @@ static const struct {
     {TDM_TYPE_IQ2_XS, 1.714482e-01, 3.044626e-01},  {TDM_TYPE_IQ2_XXS, 1.962031e-01, 3.695248e-01},
     {TDM_TYPE_IQ1_M, 2.561478e-01, 2.991768e-01},   {TDM_TYPE_IQ1_S, 2.737284e-01, 3.706176e-01},
     {TDM_TYPE_TQ1_0, 4.430296e-01, 4.801323e-01},   {TDM_TYPE_TQ2_0, 4.430296e-01, 4.801323e-01},
+    {TDM_TYPE_NVFP4, 5.566053e-02, 5.318415e-02},
 };
 
 static void test_errors(void **state) {

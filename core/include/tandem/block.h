@@ -37,13 +37,13 @@ extern "C" {
 #endif
 
 /* Elements in a block of the small types (q4_0 … q8_0, iq4_nl, mxfp4), in a superblock of the
- * rest. */
+ * rest. A block of nvfp4 has 64. */
 #define TDM_BLOCK_LEN      32
 #define TDM_SUPERBLOCK_LEN 256
 
 typedef uint16_t tdm_f16; /* bits of an IEEE 754 binary16 */
 
-/* ---- blocks of 32 --------------------------------------------------------------------------- */
+/* ---- blocks of 32, and of 64 (nvfp4) --------------------------------------------------------------------------- */
 
 /* q4_0, 18 bytes: signed 4-bit codes around 8.
  *   x[j]      = (qs[j].lo - 8) * d      0 <= j < 16
@@ -110,6 +110,16 @@ typedef struct tdm_block_mxfp4 {
     uint8_t e;
     uint8_t qs[16];
 } tdm_block_mxfp4;
+
+/* nvfp4, 36 bytes: NVIDIA's NVFP4 (elements E2M1, a scale of 8 bits for each 16 of them), four
+ * sub-blocks of 16. Nibbles are paired inside a sub-block. M = TDM_MXFP4_VALUES; the scale is
+ * halved, too: tdm_nvfp4_scale. What such a scale of a whole matrix is, a tensor beside it holds.
+ *   x[16 * s + j]     = scale[s] * M[qs[8 * s + j].lo]     0 <= s < 4, 0 <= j < 8
+ *   x[16 * s + j + 8] = scale[s] * M[qs[8 * s + j].hi] */
+typedef struct tdm_block_nvfp4 {
+    uint8_t scales[4];
+    uint8_t qs[32];
+} tdm_block_nvfp4;
 
 /* Twice the values of E2M1 (sign, two bits of exponent, one of mantissa): sixteen int8. */
 #define TDM_MXFP4_VALUES                                                                           \
@@ -324,6 +334,18 @@ static inline float tdm_mxfp4_scale(uint8_t e) {
     return scale;
 }
 
+/* The scale of a sub-block of nvfp4, halved: E4M3 without its sign, which is not read. 0x7f, a NaN
+ * of E4M3, is 0 like ggml's; 0xff is 240. [any-thread] */
+static inline float tdm_nvfp4_scale(uint8_t e) {
+    const uint32_t exponent = e >> 3 & 15, mantissa = e & 7;
+    const uint32_t bits = (exponent + 119) << 23 | mantissa << 20;
+    float scale;
+    if (e == 0x7f) return 0;
+    if (exponent == 0) return (float)mantissa * 0x1p-10f;
+    memcpy(&scale, &bits, sizeof scale);
+    return scale;
+}
+
 /* Eight sign bits from seven. [any-thread] */
 static inline uint8_t tdm_signs_of_7(uint32_t signs) {
     uint32_t parity = signs ^ signs >> 4;
@@ -364,6 +386,7 @@ TDM_BLOCK_ASSERT_(sizeof(tdm_block_q5_K) == 176 && offsetof(tdm_block_q5_K, qs) 
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_q6_K) == 210 && offsetof(tdm_block_q6_K, d) == 208, "q6_K");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq4_xs) == 136 && offsetof(tdm_block_iq4_xs, qs) == 8, "iq4_xs");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_mxfp4) == 17 && offsetof(tdm_block_mxfp4, qs) == 1, "mxfp4");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_nvfp4) == 36 && offsetof(tdm_block_nvfp4, qs) == 4, "nvfp4");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq2_xxs) == 66, "iq2_xxs");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq2_xs) == 74 && offsetof(tdm_block_iq2_xs, scales) == 66,
                   "iq2_xs");

@@ -54,7 +54,8 @@ extern "C" {
     TYPE(BF16, bf16, 30, FLOAT, 1, 2)                                                              \
     TYPE(TQ1_0, tq1_0, 34, BLOCK, 256, 54)                                                         \
     TYPE(TQ2_0, tq2_0, 35, BLOCK, 256, 66)                                                         \
-    TYPE(MXFP4, mxfp4, 39, BLOCK, 32, 17)
+    TYPE(MXFP4, mxfp4, 39, BLOCK, 32, 17)                                                          \
+    TYPE(NVFP4, nvfp4, 40, BLOCK, 64, 36)
 
 typedef enum tdm_type {
 /* clang-format off */

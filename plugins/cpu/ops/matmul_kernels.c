@@ -29,6 +29,7 @@
 #define CODE_IQ4_NL(signed_offset)  signed_offset
 #define CODE_IQ4_XS(signed_offset)  signed_offset
 #define CODE_MXFP4(signed_offset)   signed_offset
+#define CODE_NVFP4(signed_offset)   signed_offset
 #define CODE_IQ2_XXS(signed_offset) signed_offset
 #define CODE_IQ2_XS(signed_offset)  signed_offset
 #define CODE_IQ2_S(signed_offset)   signed_offset

@@ -43,6 +43,7 @@ static const recipe recipes[TDM_TYPE_LIMIT_] = {
     [TDM_TYPE_Q8_0] = {{{0, 2, 2, FRONT}, {2, 32, 4, BODY}}},
     [TDM_TYPE_IQ4_NL] = {{{0, 2, 2, FRONT}, {2, 16, 4, BODY}}},
     [TDM_TYPE_MXFP4] = {{{0, 1, 1, FRONT}, {1, 16, 4, BODY}}},
+    [TDM_TYPE_NVFP4] = {{{0, 4, 1, BODY}, {4, 32, 4, BODY}}},
     /* packed scales, d, dmin, further bits, codes */
     [TDM_TYPE_Q2_K] = {{{0, 16, 1, BODY}, {80, 2, 2, BODY}, {82, 2, 2, BODY}, {16, 64, 4, BODY}}},
     [TDM_TYPE_Q3_K] =

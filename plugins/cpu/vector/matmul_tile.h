@@ -265,6 +265,49 @@ INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
     tile_store(cut, n_tok, acc);
 }
 
+/* ---- nvfp4: four scales at 0, codes at 4 ------------------------------------------------------ */
+
+/* tdm_nvfp4_scale: E4M3's exponent and mantissa as those of an f16, whose exponent has a bias of 15
+ * instead of 7, times 2^7, which is 2^8 / 2. */
+INLINE lanes lanes_from_e4m3(const uint8_t *p) {
+    ints e = ints_from_u8(p);
+    /* All bits of a lane, except where the scale is 0x7f. */
+    ints is_number = ints_bits(ints_sub(ints_xor(e, ints_set(0x7f)), ints_set(1)), 31, 1);
+    is_number = ints_sub(is_number, ints_set(1));
+    ints half = ints_and(ints_shift_left(ints_bits(e, 0, 127), 7), is_number);
+    return lanes_mul(lanes_from_f16_bits(half), lanes_set(128));
+}
+
+/* Elements 32 * pair .. + 31: two sub-blocks of four vectors, the nibbles of each in two. */
+INLINE void nvfp4_step(block_walk *w, int pair, int n_tok, lanes *acc) {
+    ints codes[N_VEC];
+    lanes scale[2];
+    UNROLL
+    for (int s = 0; s < 2; s++) {
+        const uint8_t *qs = w->body + (4 + 16 * pair + 8 * s) * N_LANE;
+        scale[s] = lanes_from_e4m3(w->body + (2 * pair + s) * N_LANE);
+        UNROLL
+        for (int c = 0; c < 2; c++) {
+            ints v = ints_load(qs + 4 * N_LANE * c);
+            codes[4 * s + c] = codes_from_mxfp4(bytes_low4(v));
+            codes[4 * s + c + 2] = codes_from_mxfp4(bytes_high4(v));
+        }
+    }
+    step_add(w, TWO_SCALES | SIGNED_BIAS, 8, codes, scale, NULL, n_tok, acc);
+}
+
+INLINE void nvfp4_tile(tile_cut cut, int n_tok) {
+    block_walk w = walk_begin(cut, 0, 36, 2);
+    lanes acc[TILE_TOK];
+    tile_clear(acc, n_tok);
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
+        nvfp4_step(&w, 0, n_tok, acc);
+        nvfp4_step(&w, 1, n_tok, acc);
+    }
+    tile_store(cut, n_tok, acc);
+}
+
 /* ---- superblocks of 256 ---------------------------------------------------------------------- */
 
 /* q4_K: scales at 0, d at 12, dmin at 14, codes at 16. q5_K: the same, with fifth bits at 16 and
@@ -601,6 +644,7 @@ BLOCK32_(q5_1, Q5_1)
 BLOCK32_(q8_0, Q8_0)
 BLOCK32_(iq4_nl, IQ4_NL)
 BLOCK32_(mxfp4, MXFP4)
+KERNEL_(nvfp4, nvfp4_tile)
 
 INLINE void q4_K_tile(tile_cut cut, int n_tok) {
     q45_K_tile(false, cut, n_tok);

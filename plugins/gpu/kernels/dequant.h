@@ -49,6 +49,10 @@
 #define BLOCK_SIZE 17
 #define FIELDS                                                                                     \
     { uvec2(16, 1), uvec2(1, 0), uvec2(0), uvec2(0), uvec2(0) }
+#elif WEIGHT_TYPE == TYPE_NVFP4
+#define BLOCK_SIZE 36
+#define FIELDS                                                                                     \
+    { uvec2(32, 4), uvec2(4, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q2_K
 #define BLOCK_SIZE 84
 #define FIELDS                                                                                     \
@@ -118,10 +122,11 @@
 #define WEIGHT_HAS_OFFSET                                                                          \
     (WEIGHT_TYPE == TYPE_Q4_1 || WEIGHT_TYPE == TYPE_Q5_1 || WEIGHT_TYPE == TYPE_Q2_K ||           \
      WEIGHT_TYPE == TYPE_Q4_K || WEIGHT_TYPE == TYPE_Q5_K)
-// Superblocks with a scale for 16 elements each; others have one for 32.
+// Types with a scale for 16 elements each; others have one for 32.
 #define WEIGHT_HAS_HALF_SCALES                                                                     \
     (WEIGHT_TYPE == TYPE_Q2_K || WEIGHT_TYPE == TYPE_Q3_K || WEIGHT_TYPE == TYPE_Q6_K ||           \
-     WEIGHT_TYPE == TYPE_IQ2_XS || WEIGHT_TYPE == TYPE_IQ2_S || WEIGHT_TYPE == TYPE_IQ1_M)
+     WEIGHT_TYPE == TYPE_IQ2_XS || WEIGHT_TYPE == TYPE_IQ2_S || WEIGHT_TYPE == TYPE_IQ1_M ||       \
+     WEIGHT_TYPE == TYPE_NVFP4)
 // Codes of the other types are -64 .. 63.
 #define WEIGHT_HAS_LARGE_CODES                                                                     \
     (WEIGHT_TYPE == TYPE_Q8_0 || WEIGHT_TYPE == TYPE_IQ4_NL || WEIGHT_TYPE == TYPE_IQ4_XS)
@@ -130,6 +135,8 @@
 #define WEIGHT_HAS_SMALL_BLOCKS                                                                    \
     ((WEIGHT_TYPE >= TYPE_Q4_0 && WEIGHT_TYPE <= TYPE_Q8_0) || WEIGHT_TYPE == TYPE_IQ4_NL ||       \
      WEIGHT_TYPE == TYPE_MXFP4)
+// Groups of a block that is not small.
+#define WEIGHT_BLOCK_GROUPS (WEIGHT_TYPE == TYPE_NVFP4 ? 2 : 8)
 
 struct Weight : Kernel {
     inline explicit Weight(const Args &args_) : Kernel(args_) {}
@@ -182,7 +189,9 @@ struct Weight : Kernel {
     // where its blocks are canonical. Does nothing where there is no such line.
     inline void row_prefetch(WeightRow row, uint k, uint line) {
         const uvec2 fields[5] = FIELDS;
-        const uint block_len = WEIGHT_IS_PLAIN ? 1 : WEIGHT_HAS_SMALL_BLOCKS ? 32 : 256;
+        const uint block_len = WEIGHT_IS_PLAIN           ? 1
+                               : WEIGHT_HAS_SMALL_BLOCKS ? 32
+                                                         : 32 * WEIGHT_BLOCK_GROUPS;
         const uint n_block = k / block_len, at = 128 * line;
         if (!WEIGHT_IS_PLANAR) {
             if (at < n_block * row.step) prefetch(row.at_0 - fields[0].y + at);
@@ -439,11 +448,22 @@ struct Weight : Kernel {
                     d * (0.5f + float(nibbles >> 4)) * 0.25f);
     }
 
+    // A scale of nvfp4: tdm_nvfp4_scale, of a byte.
+    inline float e4m3_half(uint e) {
+        uint exponent = e >> 3 & 15u, mantissa = e & 7u;
+        float small = float(mantissa) * 0.0009765625f;
+        float number = bits_to_float((exponent + 119u) << 23 | mantissa << 20);
+        return e == 127u ? 0.0f : exponent == 0u ? small : number;
+    }
+
     inline WeightRaw weight_load(WeightRow row, uint index) {
         const uvec2 fields[5] = FIELDS;
-        uint b = index / 8, s = index % 8;
+        uint b = index / WEIGHT_BLOCK_GROUPS, s = index % WEIGHT_BLOCK_GROUPS;
         WeightRaw raw;
-#if WEIGHT_TYPE == TYPE_Q2_K
+#if WEIGHT_TYPE == TYPE_NVFP4
+        raw.part[0] = block_128(FIELD(0) + 16 * s);
+        raw.word[0] = block_16(FIELD(1) + 2 * s);
+#elif WEIGHT_TYPE == TYPE_Q2_K
         bytes_load(FIELD(0) + 32 * (s / 4), raw.part);
         raw.word[0] = block_16(FIELD(1) + 2 * s);
         raw.word[1] = block_32(FIELD(2));
@@ -523,11 +543,18 @@ struct Weight : Kernel {
     }
 
     inline WeightGroup weight_decode(const WeightRaw &raw, uint index) {
-        uint s = index % 8;
+        uint s = index % WEIGHT_BLOCK_GROUPS;
         (void)s;
         WeightGroup g;
         g.offset = vec2(0);
-#if WEIGHT_TYPE == TYPE_Q2_K
+#if WEIGHT_TYPE == TYPE_NVFP4
+        // Of each 16 elements low nibbles are the first 8, high nibbles the others.
+        const uvec4 book = uvec4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+        const uvec4 first = raw.part[0] & 0x0f0f0f0fu, other = raw.part[0] >> 4 & 0x0f0f0f0fu;
+        g.low = book_get(uvec4(first.x, first.y, other.x, other.y), book);
+        g.high = book_get(uvec4(first.z, first.w, other.z, other.w), book);
+        g.scale = vec2(e4m3_half(raw.word[0] & 255u), e4m3_half(raw.word[0] >> 8));
+#elif WEIGHT_TYPE == TYPE_Q2_K
         pairs_get(raw, s, g);
         uint scales = raw.word[0];
         vec2 d = unpack_half2(raw.word[1]);

@@ -36,6 +36,7 @@
 #define TYPE_TQ1_0   34
 #define TYPE_TQ2_0   35
 #define TYPE_MXFP4   39
+#define TYPE_NVFP4   40
 
 #define GPU_TYPED_NAME_(name, type) name##_##type
 #define GPU_TYPED_NAME(name, type)  GPU_TYPED_NAME_(name, type)
@@ -237,6 +238,13 @@ namespace type_35 {
 #if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 39
 #define WEIGHT_TYPE 39
 namespace type_39 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 40
+#define WEIGHT_TYPE 40
+namespace type_40 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE

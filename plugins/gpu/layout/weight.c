@@ -30,6 +30,7 @@ static const field fields[TDM_TYPE_LIMIT_][GPU_WEIGHT_MAX_PLANE] = {
     [TDM_TYPE_Q8_0] = {{2, 32}, {0, 2}},
     [TDM_TYPE_IQ4_NL] = {{2, 16}, {0, 2}},
     [TDM_TYPE_MXFP4] = {{1, 16}, {0, 1}},
+    [TDM_TYPE_NVFP4] = {{4, 32}, {0, 4}},
     [TDM_TYPE_Q2_K] = {{16, 64}, {0, 16}, {80, 4}},
     [TDM_TYPE_Q3_K] = {{32, 64}, {0, 32}, {96, 12}, {108, 2}},
     [TDM_TYPE_Q4_K] = {{16, 128}, {0, 16}},

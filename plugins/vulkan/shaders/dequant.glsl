@@ -42,6 +42,7 @@
 #define TYPE_TQ1_0 34
 #define TYPE_TQ2_0 35
 #define TYPE_MXFP4 39
+#define TYPE_NVFP4 40
 
 #if WEIGHT_TYPE == TYPE_IQ4_NL || WEIGHT_TYPE == TYPE_IQ4_XS
 #include "iq4.glsl"
@@ -76,6 +77,9 @@ const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
 #elif WEIGHT_TYPE == TYPE_MXFP4
 #define BLOCK_SIZE 17
 #define FIELDS uvec2[5](uvec2(16, 1), uvec2(1, 0), uvec2(0), uvec2(0), uvec2(0))
+#elif WEIGHT_TYPE == TYPE_NVFP4
+#define BLOCK_SIZE 36
+#define FIELDS uvec2[5](uvec2(32, 4), uvec2(4, 0), uvec2(0), uvec2(0), uvec2(0))
 #elif WEIGHT_TYPE == TYPE_Q2_K
 #define BLOCK_SIZE 84
 #define FIELDS uvec2[5](uvec2(64, 16), uvec2(16, 0), uvec2(4, 80), uvec2(0), uvec2(0))
@@ -130,13 +134,16 @@ const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
 #define WEIGHT_HAS_OFFSET                                                                          \
     (WEIGHT_TYPE == TYPE_Q4_1 || WEIGHT_TYPE == TYPE_Q5_1 || WEIGHT_TYPE == TYPE_Q2_K ||           \
      WEIGHT_TYPE == TYPE_Q4_K || WEIGHT_TYPE == TYPE_Q5_K)
-// Superblocks with a scale for 16 elements each; others have one for 32.
+// Types with a scale for 16 elements each; others have one for 32.
 #define WEIGHT_HAS_HALF_SCALES                                                                     \
     (WEIGHT_TYPE == TYPE_Q2_K || WEIGHT_TYPE == TYPE_Q3_K || WEIGHT_TYPE == TYPE_Q6_K ||           \
-     WEIGHT_TYPE == TYPE_IQ2_XS || WEIGHT_TYPE == TYPE_IQ2_S || WEIGHT_TYPE == TYPE_IQ1_M)
+     WEIGHT_TYPE == TYPE_IQ2_XS || WEIGHT_TYPE == TYPE_IQ2_S || WEIGHT_TYPE == TYPE_IQ1_M ||      \
+     WEIGHT_TYPE == TYPE_NVFP4)
 #define WEIGHT_HAS_SMALL_BLOCKS                                                                    \
     ((WEIGHT_TYPE >= TYPE_Q4_0 && WEIGHT_TYPE <= TYPE_Q8_0) || WEIGHT_TYPE == TYPE_IQ4_NL ||       \
      WEIGHT_TYPE == TYPE_MXFP4)
+// Groups of a block that is not small.
+#define WEIGHT_BLOCK_GROUPS (WEIGHT_TYPE == TYPE_NVFP4 ? 2 : 8)
 
 // Where the fields of a row's first block lie, and the bytes from block to block of a canonical
 // row.
@@ -383,13 +390,29 @@ vec2 iq2_scales(uint d_bits, uint nibbles) {
     return vec2(d * (0.5 + float(nibbles & 15u)) * 0.25, d * (0.5 + float(nibbles >> 4)) * 0.25);
 }
 
+// A scale of nvfp4: tdm_nvfp4_scale, of a byte.
+float e4m3_half(uint e) {
+    uint exponent = e >> 3 & 15u, mantissa = e & 7u;
+    float small = float(mantissa) * 0.0009765625;
+    float number = uintBitsToFloat((exponent + 119u) << 23 | mantissa << 20);
+    return e == 127u ? 0.0 : exponent == 0u ? small : number;
+}
+
 // Codes and scales of group `index` of a row.
 WeightGroup weight_group(WeightRow row, uint index) {
     const uvec2 fields[5] = FIELDS;
-    uint b = index / 8, s = index % 8;
+    uint b = index / WEIGHT_BLOCK_GROUPS, s = index % WEIGHT_BLOCK_GROUPS;
     WeightGroup g;
     g.offset = vec2(0);
-#if WEIGHT_TYPE == TYPE_Q2_K
+#if WEIGHT_TYPE == TYPE_NVFP4
+    // Of each 16 elements low nibbles are the first 8, high nibbles the others.
+    const uvec4 book = uvec4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+    uvec4 qs = load_128(FIELD(0) + 16 * s), first = qs & 0x0f0f0f0fu, other = qs >> 4 & 0x0f0f0f0fu;
+    g.low = book_get(uvec4(first.xy, other.xy), book);
+    g.high = book_get(uvec4(first.zw, other.zw), book);
+    uint scales = load_16(FIELD(1) + 2 * s);
+    g.scale = vec2(e4m3_half(scales & 255u), e4m3_half(scales >> 8));
+#elif WEIGHT_TYPE == TYPE_Q2_K
     pairs_load(FIELD(0), s, g);
     uint scales = load_16(FIELD(1) + 2 * s);
     vec2 d = unpackHalf2x16(load_32(FIELD(2)));
