@@ -53,7 +53,7 @@ enum {
     LLM_KEY_EXPERT_SCALE = 1u << 12,  /* expert_weights_scale */
     LLM_KEY_EXPERT_NORM = 1u << 13,   /* expert_weights_norm */
     LLM_KEY_EXPERT_GATING = 1u << 14, /* expert_gating_func */
-    LLM_KEY_EACH_EXPERTS = 1u << 15,  /* expert_used_count, columns of experts: of each layer */
+    LLM_KEY_EACH_WIDTH = 1u << 15,    /* feed_forward_length differs between layers of experts */
     LLM_KEY_DENSE_FIRST = 1u << 16,   /* leading_dense_block_count: layers without experts */
     LLM_KEY_ALIBI = 1u << 17,         /* attention.max_alibi_bias */
     LLM_KEY_SELECT = 1u << 18,        /* attention.indexer.top_k: sparse attention */

@@ -94,8 +94,9 @@ static void read_routing(llm_key_reader *r, llm_hparams *h) {
         return;
     }
     if (h->n_layer_dense == h->n_layer) return;
-    llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
-                &h->n_ff_expert);
+    if (!llm_key_is_each(r, "expert_feed_forward_length"))
+        llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
+                    &h->n_ff_expert);
     llm_key_int(r, "expert_gating_func", LLM_GGUF_OPTIONAL, 0, 1 << 30, &gating);
     if (gating != 0) return;
     bool has_bias = llm_layer_has(r->gguf, LLM_ROLE_FFN_ROUTER_BIAS, h->n_layer_dense);

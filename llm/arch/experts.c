@@ -14,6 +14,26 @@ const llm_arch llm_arch_deepseek = {
     .act = TDM_ACT_SILU,
 };
 
+/* The text part of DeepSeek-OCR: heads are rotated whole. No file of it has a scaled RoPE. */
+static void deepseek2_ocr_read(llm_key_reader *r, llm_hparams *h) {
+    h->rope.n_rot = h->head_dim_k;
+    if (r->status == TDM_OK && h->rope_scaling != LLM_ROPE_SCALING_NONE)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.rope.scaling.type' scales RoPE, which this architecture "
+                             "does not do; the file is of another architecture",
+                             llm_gguf_name(r->gguf), r->arch);
+}
+
+const llm_arch llm_arch_deepseek2_ocr = {
+    .name = "deepseek2-ocr",
+    .families = "DeepSeek-OCR",
+    .keys = LLM_KEYS_EXPERTS,
+    LLM_PRE_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+    .read = deepseek2_ocr_read,
+};
+
 const llm_arch llm_arch_bailingmoe = {
     .name = "bailingmoe",
     .families = "Ling, Ring",

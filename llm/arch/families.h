@@ -125,6 +125,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(spark2_5)                                                                                 \
     ARCH(laguna)                                                                                   \
     ARCH(deepseek2)                                                                                \
+    ARCH(deepseek2_ocr)                                                                            \
     ARCH(smallthinker)                                                                             \
     ARCH(grok)                                                                                     \
     ARCH(arctic)                                                                                   \

@@ -174,26 +174,21 @@ static void read_groups(llm_key_reader *r, llm_hparams *h) {
             llm_gguf_name(r->gguf), r->arch, n_group, n_group_used, h->n_expert_used, h->n_expert);
 }
 
-/* Whether the file has a number for each layer. */
-static bool is_each(const llm_key_reader *r, const char *suffix) {
-    char name[96];
-    llm_key_name(r, suffix, name);
-    const llm_gguf_key *key = llm_gguf_key_find(r->gguf, name);
-    return key != NULL && key->type == LLM_GGUF_ARRAY;
-}
-
-/* How many experts a token chooses, and their columns. */
+/* How many experts a token chooses, and their columns. A file may have numbers of each layer; then
+ * these are the most of any. */
 static void read_expert_sizes(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
-    const bool has_each = (arch->keys & LLM_KEY_EACH_EXPERTS) != 0;
     int32_t n_ff = 0; /* also where the key is 0: absent */
-    if (has_each)
+    if (llm_key_is_each(r, "expert_used_count"))
         llm_key_each_most(r, "expert_used_count", n_block(h), h->n_expert, &h->n_expert_used);
     else
         llm_key_int(r, "expert_used_count", LLM_GGUF_REQUIRED, 1, h->n_expert, &h->n_expert_used);
-    if (has_each && is_each(r, "expert_feed_forward_length"))
-        llm_key_each_most(r, "expert_feed_forward_length", n_block(h), LLM_MAX_WIDTH, &n_ff);
-    else if ((arch->keys & LLM_KEY_EXPERT_FF) != 0)
-        llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &n_ff);
+    if ((arch->keys & LLM_KEY_EXPERT_FF) != 0) {
+        if (llm_key_is_each(r, "expert_feed_forward_length"))
+            llm_key_each_most(r, "expert_feed_forward_length", n_block(h), LLM_MAX_WIDTH, &n_ff);
+        else
+            llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH,
+                        &n_ff);
+    }
     h->n_ff_expert = n_ff > 0 ? n_ff : h->n_ff;
 }
 
@@ -388,7 +383,7 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (!has_dense_width(&r, arch))
         h.n_ff = 0;
-    else if (r.status == TDM_OK && (arch->keys & (LLM_KEY_PER_LAYER | LLM_KEY_EACH_EXPERTS)) != 0)
+    else if (r.status == TDM_OK && (arch->keys & (LLM_KEY_PER_LAYER | LLM_KEY_EACH_WIDTH)) != 0)
         llm_key_each_most(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     else if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)
         llm_key_each_or_none(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);

@@ -95,7 +95,7 @@ typedef struct llm_hparams {
     int32_t head_dim_o;  /* of a head's values */
     int32_t n_ff;
     int32_t n_expert; /* 0 = a dense feed-forward */
-    int32_t n_expert_used;  /* with LLM_KEY_EACH_EXPERTS, as n_ff_expert, the most of any layer */
+    int32_t n_expert_used;  /* as n_ff_expert, the most of any layer */
     int32_t n_layer_given;  /* first layers, whose experts a table gives for each token id */
     int32_t n_expert_row;   /* width of the row that experts read and give; 0 = n_embd */
     int32_t n_ff_expert;    /* columns of one expert */

@@ -103,6 +103,13 @@ void llm_key_bool(llm_key_reader *r, const char *suffix, llm_gguf_need need, boo
     r->status = llm_gguf_get_bool(r->gguf, name, need, value, r->err);
 }
 
+bool llm_key_is_each(const llm_key_reader *r, const char *suffix) {
+    char name[96];
+    llm_key_name(r, suffix, name);
+    const llm_gguf_key *key = llm_gguf_key_find(r->gguf, name);
+    return key != NULL && key->type == LLM_GGUF_ARRAY;
+}
+
 bool llm_key_layer_float(const llm_key_reader *r, const char *suffix, int32_t layer, float *value) {
     char name[96];
     llm_gguf_array each;

@@ -44,6 +44,9 @@ void llm_key_each_or_none(llm_key_reader *r, const char *suffix, int32_t n_layer
 void llm_key_each_most(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
                        int32_t *value);
 
+/* Whether the key is an array: a number for each layer. */
+bool llm_key_is_each(const llm_key_reader *r, const char *suffix);
+
 /* A number of one layer, from a key with one for all or an array; a missing key or element leaves
  * *value unchanged. False if the key has another type. */
 bool llm_key_layer_float(const llm_key_reader *r, const char *suffix, int32_t layer, float *value);

@@ -184,8 +184,8 @@ static tdm_status counts_read(const llm_gguf *gguf, const llm_hparams *h, layer_
 }
 
 /* Layers with experts may have them in other numbers and widths. */
-static tdm_status experts_read(const llm_gguf *gguf, const llm_hparams *h, expert_counts *out,
-                               tdm_error *err) {
+static tdm_status experts_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
+                               expert_counts *out, tdm_error *err) {
     static const char *const suffixes[2] = {"expert_used_count", "expert_feed_forward_length"};
     uint32_t *const each[2] = {out->n_used, out->n_ff};
     llm_key_reader r = {gguf, h->arch, err, TDM_OK};
@@ -197,8 +197,8 @@ static tdm_status experts_read(const llm_gguf *gguf, const llm_hparams *h, exper
     for (int i = 0; i < 2 && r.status == TDM_OK; i++) {
         char name[96];
         llm_key_name(&r, suffixes[i], name);
-        const llm_gguf_key *key = llm_gguf_key_find(gguf, name);
-        if (key != NULL && key->type == LLM_GGUF_ARRAY)
+        if (i == 1 && (arch->keys & LLM_KEY_EXPERT_FF) == 0) continue;
+        if (llm_key_is_each(&r, suffixes[i]))
             r.status = llm_gguf_get_u32_each(gguf, name, LLM_GGUF_REQUIRED, n, each[i], err);
     }
     return r.status;
@@ -322,11 +322,13 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
     layer_counts counts;
     expert_counts experts;
     const bool is_per_layer = (arch->keys & LLM_KEY_PER_LAYER) != 0;
-    const bool has_each = h->n_expert > 0 && (arch->keys & LLM_KEY_EACH_EXPERTS) != 0;
+    const llm_key_reader keys = {gguf, h->arch, err, TDM_OK};
+    const bool has_each = h->n_expert > 0 && (llm_key_is_each(&keys, "expert_used_count") ||
+                                              llm_key_is_each(&keys, "expert_feed_forward_length"));
     bool is_indexed = false;
     tdm_status status = pattern_read(gguf, arch, h, flags, &pattern, err);
     if (status == TDM_OK && is_per_layer) status = counts_read(gguf, h, &counts, err);
-    if (status == TDM_OK && has_each) status = experts_read(gguf, h, &experts, err);
+    if (status == TDM_OK && has_each) status = experts_read(gguf, arch, h, &experts, err);
     if (status == TDM_OK && h->n_index_head > 0) status = index_read(gguf, arch, h, has_index, err);
     if (status != TDM_OK) return status;
     for (int32_t layer = 0; layer < h->layer_first; layer++)

@@ -75,7 +75,7 @@ const llm_arch llm_arch_nemotron_h_moe = {
     .name = "nemotron_h_moe",
     .families = "Nemotron 3 Nano, Super",
     .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE |
-            LLM_KEY_EXPERT_NORM | LLM_KEY_EACH_EXPERTS,
+            LLM_KEY_EXPERT_NORM | LLM_KEY_EACH_WIDTH,
     NEMOTRON_H,
     .route_score = TDM_ROUTE_SIGMOID,
     .read = nemotron_h_moe_read,

@@ -45,6 +45,7 @@ const llm_arch llm_arch_qwen2vl = {
 /* Whether the file has a number other than 0 for a key. */
 static bool has_number(llm_key_reader *r, const char *suffix) {
     int32_t number = 0;
+    if (llm_key_is_each(r, suffix)) return true;
     llm_key_int(r, suffix, LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &number);
     return number != 0;
 }
@@ -75,7 +76,22 @@ const llm_arch llm_arch_qwen2moe = {
 
 const llm_arch llm_arch_qwen3 = {.name = "qwen3", .families = "Qwen 3", QWEN3};
 const llm_arch llm_arch_qwen3vl = {.name = "qwen3vl", .families = "Qwen 3 VL", QWEN3};
-const llm_arch llm_arch_qwen3tts = {.name = "qwen3tts", .families = "Qwen 3 TTS", QWEN3};
+
+/* Files of whole models have a head for codes of sound alone, the last tokens of the vocabulary. */
+static void qwen3tts_read(llm_key_reader *r, llm_hparams *h) {
+    const llm_gguf_tensor *head = llm_gguf_tensor_find(r->gguf, "output.weight");
+    const llm_gguf_tensor *rows = llm_gguf_tensor_find(r->gguf, "token_embd.weight");
+    (void)h;
+    if (r->status == TDM_OK && head != NULL && rows != NULL && head->ne[1] < rows->ne[1])
+        r->status = tdm_fail(
+            r->err, TDM_UNSUPPORTED,
+            "%s: tensor 'output.weight' has rows for %lld codes of sound, not for the %lld tokens "
+            "of the vocabulary; the model writes sound, which is not supported",
+            llm_gguf_name(r->gguf), (long long)head->ne[1], (long long)rows->ne[1]);
+}
+
+const llm_arch llm_arch_qwen3tts = {
+    .name = "qwen3tts", .families = "Qwen 3 TTS", QWEN3, .read = qwen3tts_read};
 
 #define QWEN3MOE                                                                                   \
     LLM_PRE_NORMS, LLM_HEAD_NORMS, .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE,               \

@@ -101,6 +101,21 @@ def llama_dense():
     return 'llama', base(n_embd, 2, 96, 4, 2, 16), t
 
 
+def deepseek2_ocr():
+    """A dense layer and two with experts, of which each layer has a number and a width of its own in the file."""
+    n_embd, n_layer = 64, 3
+    keys = base(n_embd, n_layer, 96, 4, 4)
+    keys.update({'leading_dense_block_count': 1, 'expert_count': 8, 'expert_used_count': [3] * n_layer,
+                 'expert_feed_forward_length': [32] * n_layer, 'expert_shared_count': 2, 'expert_weights_scale': 1.5})
+    t = ends(n_embd)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 4, 4, 16))
+        t.update(ffn(at, n_embd, 96) if i == 0 else experts(at, n_embd, 32, 64, False))
+        t[at + 'ffn_norm.weight'] = [n_embd]
+    return 'deepseek2-ocr', keys, t
+
+
 def lfm2_centred():
     """Short convolutions around attention, whose tokens see later ones."""
     n_embd, n_ff, length = 64, 96, 16
@@ -512,6 +527,8 @@ RANKS = {
     'jina-bert-v2-rank': lambda: extended('jina-bert-v2-dense', {'jina-bert-v2.pooling_type': 4},
                                           {'cls.weight': [64, 1], 'cls.bias': [1]}),
     'qwen3-rank': qwen3_rank,
+    'lfm2-colbert': lambda: extended('lfm2-centred', {'lfm2.embedding_length_out': 24, 'lfm2.pooling_type': 0},
+                                     {'dense_2.weight': [64, 24], 'dense_2.bias': [24]}),
 }
 
 MODELS = {
@@ -533,6 +550,7 @@ MODELS = {
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'lfm2-centred': lfm2_centred,
+    'deepseek2-ocr-moe': deepseek2_ocr,
     'llama-scales': lambda: scaled(llama_dense()),
     'qwen35moe-scales': lambda: scaled(qwen_delta('qwen35moe', True, False)),
     'nemotron_h_moe-scales': lambda: scaled(nemotron_h_moe()),

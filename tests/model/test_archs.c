@@ -559,6 +559,56 @@ static void test_expert_widths(void **state) {
     assert_int_equal(h.n_ff_shared, 768);
 }
 
+/* Layers may have their experts in other numbers than each other, in any architecture. */
+static void test_expert_counts(void **state) {
+    static const int32_t each[3] = {0, 3, 1}, none[3] = {0, 0, 3};
+    const char *from = model_file("deepseek2-ocr-moe"), *path = rig_file("each.gguf");
+    llm_model *model = NULL;
+    llm_gguf *g = NULL;
+    tdm_error err = {0};
+    (void)state;
+    RIG_OK(llm_gguf_open(from, &g, &err));
+    changed_model_write_ids(g, path, "deepseek2-ocr.expert_used_count", each, 3);
+    model = model_opened(path);
+    assert_int_equal(model->hparams.n_expert_used, 3);
+    assert_int_equal(model->specs[1].n_expert_used, 3);
+    assert_int_equal(model->specs[2].n_expert_used, 1);
+    llm_model_close(model);
+    /* Another number gives other logits. */
+    model = rig_model(path, rig_device(NULL, "reference", 2));
+    float *rows = arch_scene_rows(model);
+    const arch_fixture f = {.name = "deepseek2-ocr-moe"};
+    assert_true(nmse_of(&f, model, ARCH_N_TOK, ARCH_N_TOK, rows) > 1e-3);
+    free(rows);
+    llm_model_close(model);
+    changed_model_write_ids(g, path, "deepseek2-ocr.expert_used_count", none, 3);
+    assert_int_equal(llm_model_open(path, &model, &err), TDM_DATA_LOSS);
+    assert_non_null(strstr(err.message, "layer 1 has a router"));
+    llm_gguf_close(g);
+}
+
+/* A head for codes of sound has fewer rows than the vocabulary has tokens. */
+static void test_sound_head(void **state) {
+    const char *from = model_file("qwen3tts-dense"), *path = rig_file("sound.gguf");
+    llm_model *model = NULL;
+    llm_gguf *g = NULL;
+    tdm_error err = {0};
+    (void)state;
+    if (from == NULL) {
+        print_message("qwen3tts-dense is not there\n");
+        skip();
+    }
+    RIG_OK(llm_gguf_open(from, &g, &err));
+    llm_gguf_tensor *t = (llm_gguf_tensor *)(uintptr_t)llm_gguf_tensor_find(g, "output.weight");
+    assert_non_null(t);
+    t->size -= t->size / (size_t)t->ne[1];
+    t->ne[1]--;
+    changed_model_write(g, path, "context_length", CHANGED_NUMBER(128));
+    llm_gguf_close(g);
+    assert_int_equal(llm_model_open(path, &model, &err), TDM_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "codes of sound"));
+}
+
 /* What absent keys mean: old files of Gemma 2 lack some whose values change too little in tiny
  * models to be seen. */
 static void test_absent_keys(void **state) {
@@ -640,6 +690,8 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(test_next_tokens),
                                        cmocka_unit_test(test_select_noncausal),
                                        cmocka_unit_test(test_expert_widths),
+                                       cmocka_unit_test(test_expert_counts),
+                                       cmocka_unit_test(test_sound_head),
                                        cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
