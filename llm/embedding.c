@@ -10,6 +10,15 @@
 /* llama-embedding scales the largest value to this one, so that vectors fit 16 bits. */
 #define LARGEST_16_BIT 32760.0
 
+/* Whether vectors of single tokens are compared (late interaction, ColBERT): these have a width of
+ * their own. */
+static bool gives_token_vectors(const llm_model *m) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.embedding_length_out", m->hparams.arch);
+    return llm_gguf_key_find(m->gguf, name) != NULL &&
+           llm_gguf_tensor_find(m->gguf, "dense_2.weight") != NULL;
+}
+
 tdm_status llm_pooling_read(const llm_model *m, llm_pooling *pooling_out, bool *is_given_out,
                             tdm_error *err) {
     const uint32_t unspecified = UINT32_MAX;
@@ -20,6 +29,7 @@ tdm_status llm_pooling_read(const llm_model *m, llm_pooling *pooling_out, bool *
     if (status != TDM_OK) return status;
     *is_given_out = number != unspecified;
     *pooling_out = m->hparams.is_bidirectional ? LLM_POOLING_MEAN : LLM_POOLING_LAST;
+    if (gives_token_vectors(m)) *pooling_out = LLM_POOLING_NONE;
     if (number == unspecified) return TDM_OK;
     if (number > LLM_POOLING_RANK)
         return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%s' is %u; expected 0 to 4",

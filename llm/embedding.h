@@ -18,8 +18,9 @@ typedef enum llm_pooling {
     LLM_POOLING_RANK = 4  /* scores instead of a vector (score.h) */
 } llm_pooling;
 
-/* The pooling that the file's key names. Without a key: the mean where tokens see later ones, else
- * the last token, and *is_given_out is false. */
+/* The pooling that the file's key names. Without a key: none where a matrix gives vectors another
+ * width than the model's (ColBERT), else the mean where tokens see later ones, else the last token;
+ * *is_given_out is false. */
 tdm_status llm_pooling_read(const llm_model *model, llm_pooling *pooling_out, bool *is_given_out,
                             tdm_error *err);
 

@@ -422,7 +422,9 @@ static tdm_status arrays_create(server_engine *e, tdm_error *err) {
     e->mask = array_make((e->n_vocab + 63) / 64, sizeof *e->mask, &is_ok);
     e->top = array_make(SERVER_MAX_TOP_LOGPROB, sizeof *e->top, &is_ok);
     const int32_t n_score = e->score_head != NULL ? llm_score_count(e->score_head) : 0;
-    e->vector = array_make(n_score > e->n_embd ? n_score : e->n_embd, sizeof *e->vector, &is_ok);
+    int32_t n_most = llm_projection_width(e->projection, e->n_embd);
+    if (n_most < e->n_embd) n_most = e->n_embd;
+    e->vector = array_make(n_score > n_most ? n_score : n_most, sizeof *e->vector, &is_ok);
     if (!is_ok) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the engine");
     int32_t n = 0;
     for (; n < e->n_suppressed; n++) e->bars[n] = suppressed[n];

@@ -200,8 +200,9 @@ static int32_t numbers_make(server_engine *e, const server_embed_job *job) {
     }
     llm_pool(job->request.pooling, job->rows, job->n_done, e->n_embd, e->vector);
     llm_project(e->projection, e->vector);
-    llm_embedding_normalize(e->vector, e->n_embd, job->request.normalize);
-    return e->n_embd;
+    const int32_t n = llm_projection_width(e->projection, e->n_embd);
+    llm_embedding_normalize(e->vector, n, job->request.normalize);
+    return n;
 }
 
 bool server_embed_step(server_engine *e, bool is_shared) {

@@ -87,7 +87,7 @@ struct server_engine {
     float *logits;              /* [n_vocab] a row with biases, without barred tokens */
     uint64_t *mask;             /* [(n_vocab + 63) / 64] */
     server_logprob *top;        /* [SERVER_MAX_TOP_LOGPROB] */
-    float *vector;              /* of a text: [n_embd], or its scores */
+    float *vector;              /* of a text; or its scores */
     llm_score_head *score_head; /* NULL = the model has none */
     llm_projection *projection; /* of vectors; NULL = the model has none */
     llm_draft *draft;           /* NULL = no drafts */

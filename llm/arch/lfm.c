@@ -2,7 +2,7 @@
  *
  * lfm.c: LFM2 (arXiv:2511.23404): gated short convolutions, and attention in some layers. Files
  * name the norm before the output head token_embd_norm. In models for embeddings tokens see later
- * ones, also in convolutions.
+ * ones, also in convolutions. ColBERT has a matrix behind the norm (llm/projection.h).
  */
 #include "llm/arch/families.h"
 
@@ -16,9 +16,10 @@ static void lfm2_read(llm_key_reader *r, llm_hparams *h) {
 }
 
 #define LFM2                                                                                       \
-    LLM_PRE_NORMS, LLM_HEAD_NORMS, .norm_out = LLM_ROLE_TOKEN_EMBD_NORM, .rope = TDM_ROPE_HALVES,  \
-                                   .recurrent_mixer = LLM_MIXER_SHORT_CONV, .act = TDM_ACT_SILU,   \
-                                   .harmless = " shortconv.conv.weight ", .read = lfm2_read
+    LLM_PRE_NORMS, LLM_HEAD_NORMS,                                                                 \
+        .norm_out = LLM_ROLE_TOKEN_EMBD_NORM, .rope = TDM_ROPE_HALVES,                             \
+        .recurrent_mixer = LLM_MIXER_SHORT_CONV, .act = TDM_ACT_SILU,                              \
+        .harmless = " shortconv.conv.weight dense_2.weight dense_2.bias ", .read = lfm2_read
 
 const llm_arch llm_arch_lfm2 = {
     .name = "lfm2", .families = "LFM2", .keys = LLM_KEY_RECURRENT | LLM_KEY_WINDOW, LFM2};

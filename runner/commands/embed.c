@@ -45,10 +45,10 @@ typedef struct job {
     form form;
     runner_json_writer json;
     float *rows;                /* [longest][n_embd] hidden states of one text */
-    float *vector;              /* [n_number] the result of one text or token */
+    float *vector;              /* the result of one text or token, n_number numbers */
     llm_projection *projection; /* NULL = the model has none */
     llm_score_head *head;       /* NULL = the model has none; LLM_POOLING_RANK needs one */
-    int32_t n_number;           /* n_embd, or with LLM_POOLING_RANK the number of scores */
+    int32_t n_number;           /* of a vector, or with LLM_POOLING_RANK the number of scores */
 } job;
 
 /* ---- Texts ---- */
@@ -216,7 +216,7 @@ static void text_print(job *j, size_t index, int32_t n_tok) {
         else
             llm_pool(j->pooling, j->rows, n_tok, n_embd, j->vector);
         llm_project(j->projection, j->vector);
-        llm_embedding_normalize(j->vector, n_embd, j->norm);
+        llm_embedding_normalize(j->vector, j->n_number, j->norm);
         vector_print(j, is_each ? NULL : "embedding", j->vector);
     }
     if (is_json && is_each) runner_json_end_array(&j->json);
@@ -290,7 +290,8 @@ static tdm_status job_compute(job *j, const runner_context_wish *wish, tdm_error
     tdm_status status = TDM_OK;
     int64_t done = 0;
     j->rows = malloc((size_t)j->longest * n_embd * sizeof *j->rows);
-    j->vector = malloc((size_t)j->n_number * sizeof *j->vector);
+    const size_t n_most = (size_t)j->n_number > n_embd ? (size_t)j->n_number : n_embd;
+    j->vector = malloc(n_most * sizeof *j->vector);
     if (j->rows == NULL || j->vector == NULL) return no_memory(err);
     output_begin(j);
     for (size_t at = 0; at < j->n_text && status == TDM_OK;) {
@@ -335,13 +336,15 @@ static tdm_status pooling_find(job *j, tdm_error *err) {
 static tdm_status output_find(job *j, tdm_error *err) {
     const llm_model *model = j->session.model;
     tdm_status status = pooling_find(j, err);
-    j->n_number = model->hparams.n_embd;
     j->query_separator =
         strdup(runner_config_get_string(j->session.app->config, "query-separator"));
     if (j->query_separator == NULL) return no_memory(err);
     runner_text_unescape(j->query_separator);
-    if (status == TDM_OK && j->pooling != LLM_POOLING_RANK)
-        return llm_projection_read(model, &j->projection, err);
+    if (status == TDM_OK && j->pooling != LLM_POOLING_RANK) {
+        status = llm_projection_read(model, &j->projection, err);
+        j->n_number = llm_projection_width(j->projection, model->hparams.n_embd);
+        return status;
+    }
     if (status == TDM_OK) status = llm_score_head_read(model, &j->head, err);
     if (status == TDM_OK && j->head == NULL)
         return tdm_fail(err, TDM_UNSUPPORTED,

@@ -71,9 +71,14 @@ static json_t *ollama_old_reply(const api_vectors *v) {
     return json_pack("{s:o}", "embedding", v->n_input > 0 ? vector_json(v, 0) : json_array());
 }
 
-/* Refuses rerankers: their files say how hidden states become scores, not how they become
- * vectors. */
+/* Refuses rerankers, whose files say how hidden states become scores, not how they become vectors,
+ * and models whose tokens have a vector each. */
 static tdm_status pooling_check(const api_context *c, tdm_error *err) {
+    if (c->model->pooling == LLM_POOLING_NONE)
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "'%s' gives a vector for each token, and none for a text: use `tandem embed`",
+            c->model->name);
     if (c->model->pooling != LLM_POOLING_RANK) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
                     "'%s' is a reranker: it gives scores of texts, at /v1/rerank, and no vectors",

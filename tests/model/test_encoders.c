@@ -3,7 +3,8 @@
  * test_encoders.c: encoders whose attention has windows on both sides, or a bias by distance, on
  * texts longer than those of test_archs: the mean of the hidden states, behind the matrices that a
  * model has there, beside llama.cpp's (NAME.mean.f32 in tests/model/archs). Each comparison fails
- * where the windows, the bias or the matrices are left out.
+ * where the windows, the bias or the matrices are left out. And the vectors of single tokens of a
+ * ColBERT model, beside llama.cpp's (tests/model/ranks).
  */
 #include <math.h>
 
@@ -11,6 +12,7 @@
 #include "llm/embedding.h"
 #include "llm/projection.h"
 #include "tests/model/arch_fixture.h"
+#include "tests/model/changed_model.h"
 #include "tests/model/rig.h"
 
 /* Longer than the farthest distance of a bias. */
@@ -42,6 +44,8 @@ static const encoder_case cases[] = {
     {"t5encoder-plain", {NO_BIAS, BIAS_TURNED}},
 };
 enum { N_CASE = sizeof cases / sizeof *cases };
+
+static const char colbert[] = "lfm2-colbert";
 
 /* Changes the bias of a model that is not loaded. */
 static void bias_change(llm_model *model, fault f) {
@@ -79,7 +83,8 @@ static llm_model *model_open(const char *name, fault f) {
     tdm_open_device *dev = rig_device(NULL, RIG_FAST_AUTO, 2);
     tdm_error err = {0};
     llm_model *model = NULL;
-    snprintf(head, sizeof head, "tests/model/archs/%s.head", name);
+    snprintf(head, sizeof head, "tests/model/%s/%s.head",
+             strcmp(name, colbert) == 0 ? "ranks" : "archs", name);
     char *source = rig_source_file(head);
     assert_non_null(source);
     assert_true(arch_fixture_write(source, name, 1, path));
@@ -91,8 +96,8 @@ static llm_model *model_open(const char *name, fault f) {
     return model;
 }
 
-/* The mean of the hidden states of N_TOK tokens, behind the model's matrices. */
-static void mean_compute(llm_model *model, bool has_matrices, float *vector) {
+/* The hidden states of N_TOK tokens, which the caller frees. */
+static float *rows_compute(llm_model *model) {
     const size_t n_embd = (size_t)model->hparams.n_embd;
     const llm_context_params params = {
         .struct_size = sizeof params, .n_ctx = 256, .n_ubatch = 256, .gives_embeddings = true};
@@ -106,9 +111,17 @@ static void mean_compute(llm_model *model, bool has_matrices, float *vector) {
     assert_non_null(rows);
     for (int32_t i = 0; i < N_TOK; i++)
         memcpy(rows + (size_t)i * n_embd, llm_context_hidden(ctx, i), n_embd * sizeof *rows);
+    llm_context_destroy(ctx);
+    return rows;
+}
+
+/* The mean of the hidden states of N_TOK tokens, behind the model's matrices. */
+static void mean_compute(llm_model *model, bool has_matrices, float *vector) {
+    const size_t n_embd = (size_t)model->hparams.n_embd;
+    float *rows = rows_compute(model);
+    tdm_error err = {0};
     llm_pool(LLM_POOLING_MEAN, rows, N_TOK, (int32_t)n_embd, vector);
     free(rows);
-    llm_context_destroy(ctx);
     llm_projection *projection = NULL;
     RIG_OK(llm_projection_read(model, &projection, &err));
     assert_int_equal(projection != NULL, strcmp(model->hparams.arch, "gemma-embedding") == 0);
@@ -116,17 +129,23 @@ static void mean_compute(llm_model *model, bool has_matrices, float *vector) {
     llm_projection_free(projection);
 }
 
-static double nmse_of(const char *name, fault f) {
-    char file[128];
-    float expected[MAX_EMBD + 1], found[MAX_EMBD];
-    snprintf(file, sizeof file, "tests/model/archs/%s.mean.f32", name);
+/* Reads up to `room` numbers that llama.cpp gave; returns how many there are. */
+static size_t expected_read(const char *file, float *numbers, size_t room) {
     char *path = rig_source_file(file);
     assert_non_null(path);
     FILE *in = fopen(path, "rb");
     assert_non_null(in);
-    const size_t n = fread(expected, sizeof *expected, MAX_EMBD + 1, in);
+    const size_t n = fread(numbers, sizeof *numbers, room, in);
     fclose(in);
     free(path);
+    return n;
+}
+
+static double nmse_of(const char *name, fault f) {
+    char file[128];
+    float expected[MAX_EMBD + 1], found[MAX_EMBD];
+    snprintf(file, sizeof file, "tests/model/archs/%s.mean.f32", name);
+    const size_t n = expected_read(file, expected, MAX_EMBD + 1);
     llm_model *model = model_open(name, f);
     assert_int_equal(n, model->hparams.n_embd);
     mean_compute(model, f != NO_MATRICES, found);
@@ -139,6 +158,53 @@ static double nmse_of(const char *name, fault f) {
 static void test_long_texts(void **state) {
     (void)state;
     for (int i = 0; i < N_CASE; i++) assert_true(nmse_of(cases[i].name, NO_FAULT) <= BOUND);
+}
+
+/* Each token has a vector of 24 numbers, of a model of 64. */
+static void test_token_vectors(void **state) {
+    enum { WIDTH = 24 };
+    static float expected[N_TOK * WIDTH + 1], found[N_TOK * WIDTH];
+    float vector[MAX_EMBD];
+    llm_projection *projection = NULL;
+    llm_pooling pooling = LLM_POOLING_RANK;
+    bool is_given = true;
+    tdm_error err = {0};
+    (void)state;
+    assert_int_equal(
+        expected_read("tests/model/ranks/lfm2-colbert.f32", expected, N_TOK * WIDTH + 1),
+        N_TOK * WIDTH);
+    llm_model *model = model_open(colbert, NO_FAULT);
+    RIG_OK(llm_pooling_read(model, &pooling, &is_given, &err));
+    assert_true(is_given && pooling == LLM_POOLING_NONE);
+    RIG_OK(llm_projection_read(model, &projection, &err));
+    assert_int_equal(llm_projection_width(projection, MAX_EMBD), WIDTH);
+    assert_int_equal(llm_projection_width(NULL, MAX_EMBD), MAX_EMBD);
+    float *rows = rows_compute(model);
+    for (int t = 0; t < N_TOK; t++) {
+        memcpy(vector, rows + (size_t)t * MAX_EMBD, sizeof vector);
+        llm_project(projection, vector);
+        memcpy(found + (size_t)t * WIDTH, vector, WIDTH * sizeof *vector);
+    }
+    const double nmse = rig_nmse(expected, found, N_TOK * WIDTH);
+    print_message("%s: %.1e\n", colbert, nmse);
+    assert_true(nmse <= BOUND);
+    free(rows);
+    llm_projection_free(projection);
+    /* The same without the key, which ColBERT's files lack. */
+    changed_model_write(model->gguf, rig_file("no-key.gguf"), "pooling_type", CHANGED_ABSENT);
+    llm_model *other = NULL;
+    RIG_OK(llm_model_open(rig_file("no-key.gguf"), &other, &err));
+    RIG_OK(llm_pooling_read(other, &pooling, &is_given, &err));
+    assert_true(!is_given && pooling == LLM_POOLING_NONE);
+    llm_model_close(other);
+    /* A bias of another width. */
+    llm_gguf_tensor *t =
+        (llm_gguf_tensor *)(uintptr_t)llm_gguf_tensor_find(model->gguf, "dense_2.bias");
+    assert_non_null(t);
+    t->ne[0]--;
+    assert_int_equal(llm_projection_read(model, &projection, &err), TDM_DATA_LOSS);
+    t->ne[0]++;
+    llm_model_close(model);
 }
 
 /* The matrices must lead back to the model's width. */
@@ -170,8 +236,8 @@ static void test_faults_show(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_texts),
-                                       cmocka_unit_test(test_faults_show),
-                                       cmocka_unit_test(test_bad_matrices)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_faults_show),
+        cmocka_unit_test(test_token_vectors), cmocka_unit_test(test_bad_matrices)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
