@@ -130,7 +130,14 @@ static void place_choose(uint64_t *r, const session_choice *choice, session_plac
     p->experts = chance(r, 30) ? "whole" : "hidden";
     p->check = chance(r, 15) ? "replicas" : "off";
     p->exchange_memory = chance(r, 20) ? "host" : "auto";
+    static const char *const reduce_types[] = {"f16", "bf16", "q8_0"};
+    p->reduce_type = chance(r, 10) ? reduce_types[below(r, COUNT_OF(reduce_types))] : "f32";
     shares_choose(r, p);
+    if (!choice->has_cuda || !chance(r, 20)) return;
+    p->exchange_memory = "peer";
+    p->has_own_cards = true;
+    for (int i = 0; i < p->n_member; i++) p->members[i] = SESSION_CUDA;
+    memset(p->options, 0, sizeof p->options);
 }
 
 static void op_choose(uint64_t *r, session_op *op) {
@@ -170,6 +177,15 @@ static void options_restrict(session_case *c) {
     }
 }
 
+/* A single device has no fallback: without TOP_K it gives no candidates. In the program it has a
+ * CPU behind it. */
+static void candidates_keep(session_place *p) {
+    tdm_option *option = &p->options[0];
+    if (p->is_group || p->has_cpu || option->key == NULL) return;
+    if (strcmp(option->value, "top_k") == 0 || strcmp(option->value, "18") == 0)
+        *option = (tdm_option){0};
+}
+
 void session_case_make(session_case *c, const arch_scene *scene, const session_choice *choice,
                        uint64_t seed) {
     uint64_t state = seed, *r = &state;
@@ -178,7 +194,8 @@ void session_case_make(session_case *c, const arch_scene *scene, const session_c
     c->weights = TDM_TYPE_F32;
     c->is_preset = chance(r, 40);
     const char *preset = presets[below(r, COUNT_OF(presets))];
-    const char *fixture = scene->fixtures[below(r, scene->n_fixture)].name;
+    const arch_fixture *f = &scene->fixtures[below(r, scene->n_fixture)];
+    const char *fixture = f->name;
     const char *rare = special[below(r, COUNT_OF(special))];
     if (chance(r, 40)) fixture = rare;
     const tdm_type weights = weight_types[below(r, COUNT_OF(weight_types))];
@@ -187,12 +204,14 @@ void session_case_make(session_case *c, const arch_scene *scene, const session_c
         preset = fixture = choice->model;
     }
     snprintf(c->model, sizeof c->model, "%s", c->is_preset ? preset : fixture);
+    c->is_form_refused = !c->is_preset && fixture == f->name && !f->is_listed;
     if (c->is_preset) c->weights = weights;
     const char *quantized = kinds[below(r, COUNT_OF(kinds))];
     if (!c->is_preset && chance(r, 30)) c->quantized = quantized;
     c->path = chance(r, 50) ? "reference" : "fast";
     for (int i = 0; i < 2; i++) place_choose(r, choice, &c->places[i]);
     options_restrict(c);
+    for (int i = 0; i < 2; i++) candidates_keep(&c->places[i]);
     c->n_ctx = 12 + (int)below(r, 150);
     c->n_ubatch = 1 + (int)below(r, chance(r, 50) ? 8 : 48);
     c->n_seq = 1 + (int)below(r, SESSION_MAX_SEQ);
@@ -258,9 +277,10 @@ const char *session_place_words(const session_place *p) {
                                p->options[i].key != NULL ? p->options[i].value : "");
     if (p->is_group)
         at += (size_t)snprintf(text + at, sizeof text - at,
-                               " share %s split %s attention %s experts %s check %s memory %s",
+                               " share %s split %s attention %s experts %s check %s memory %s "
+                               "reduce %s",
                                p->shares, p->split, p->attention, p->experts, p->check,
-                               p->exchange_memory);
+                               p->exchange_memory, p->reduce_type);
     snprintf(text + at, sizeof text - at, "%s%s", p->has_cpu ? ", then cpu" : "",
              p->imports ? ", imports" : "");
     return text;

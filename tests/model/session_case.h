@@ -42,9 +42,10 @@ typedef struct session_place {
     tdm_option options[SESSION_MAX_MEMBER];
     bool is_group;   /* else the first member alone */
     bool has_cpu;    /* the model's second device is a CPU, as in the program */
+    bool has_own_cards; /* CUDA devices are different cards, as exchanges in peer memory need */
     bool imports;    /* cards and devices that are away read the host's memory */
     char shares[32]; /* "3,1", or "auto" */
-    const char *split, *attention, *experts, *check, *exchange_memory;
+    const char *split, *attention, *experts, *check, *exchange_memory, *reduce_type;
 } session_place;
 
 typedef enum session_op_kind {
@@ -81,6 +82,7 @@ typedef struct session_case {
     uint64_t seed;
     char model[48];
     bool is_preset;   /* else a fixture of archs.txt */
+    bool is_form_refused; /* a fixture of a form that is not supported */
     tdm_type weights; /* of a preset; a fixture's are f32 */
     const char
         *quantized;   /* what a fixture is quantised to (llm/quantize/quantize.h); NULL = not */

@@ -41,7 +41,8 @@ typedef struct session {
     bool is_armed;
     bool is_losing; /* SESSION_LOSE has run: any call may be the one that finds a card lost */
     bool is_lost;   /* a card is lost: calls may fail */
-    bool has_encoder;
+    bool has_encoder; /* beside a decoder */
+    bool is_encoder;  /* no decoder: batches give the states of all tokens, and no logits */
     llm_layer_types layers[SESSION_MAX_LAYER];
     uint64_t random; /* of the running operation */
 } session;
@@ -56,6 +57,10 @@ static inline int session_below(session *s, int n) {
 bool session_up(session *s);
 void session_down(session *s);
 bool session_is_latent(const llm_model *m);
+/* Whether a group may cut caches by sequence. */
+bool session_may_cut_sequence(const session *s);
+/* Whether a card has little memory, or small buffers. */
+bool session_has_limits(const session *s);
 
 /* The record of the running operation. */
 session_record *session_record_now(session *s);

@@ -66,6 +66,9 @@ void session_add(session_sequence *q, int32_t token) {
 
 static void rows_take(session *s, const made_batch *b) {
     const int len = s->n_candidate > 0 ? s->n_candidate : s->n_vocab;
+    for (int i = 0; i < b->n && s->is_encoder; i++)
+        session_row_take(s, llm_context_hidden(s->ctx, i), s->model->hparams.n_embd);
+    if (s->is_encoder) return;
     for (int i = 0; i < b->n_wanted; i++) {
         const llm_row row = llm_context_row(s->ctx, i);
         if (row.n != len) session_problem(s, "row %d of %d has %d numbers", i, b->n_wanted, row.n);
@@ -148,10 +151,10 @@ static void together_op(session *s, const session_op *op) {
         n += left[i];
     }
     if (s->model->hparams.is_bidirectional) {
-        /* one token each, as far as they fit */
+        /* as far as they fit */
         n = 0;
         for (int i = 0; i < s->c->n_seq; i++) {
-            left[i] = left[i] > 0 && n < s->c->n_ubatch;
+            if (left[i] > s->c->n_ubatch - n) left[i] = s->c->n_ubatch - n;
             n += left[i];
         }
     }
@@ -208,7 +211,9 @@ static void fork_op(session *s, const session_op *op, unsigned more) {
     const int dst = (int)(op->a % (uint32_t)s->c->n_seq);
     const int src = (int)(op->b % (uint32_t)s->c->n_seq);
     int n = (int)(op->c % (uint32_t)(s->seqs[src].n + 1));
-    if (dst == src) {
+    /* A group that cuts caches by sequence copies pages between members through the host, which
+     * takes no rows of a model with an encoder. */
+    if (dst == src || (s->has_encoder && session_may_cut_sequence(s))) {
         session_record_now(s)->is_skipped = true;
         return;
     }
@@ -407,6 +412,8 @@ static void candidates_op(session *s, const session_op *op) {
     tdm_error err = {0};
     const int most = s->n_vocab < LLM_MAX_CANDIDATES ? s->n_vocab : LLM_MAX_CANDIDATES;
     const int n = op->a % 2 == 0 ? 0 : 1 + (int)(op->b % (uint32_t)(op->c % 2 == 0 ? most : 8));
+    session_record_now(s)->is_skipped = s->is_encoder;
+    if (s->is_encoder) return;
     if (session_took(s, llm_context_set_candidates(s->ctx, n, &err), MAY(TDM_OK), &err))
         s->n_candidate = n;
 }
@@ -478,8 +485,8 @@ static bool other_begin(session *s, const session_op *op, other_batch *b) {
                                        .type_k = &s->c->type_k,
                                        .type_v = is_latent ? &s->c->type_k : &s->c->type_v,
                                        .is_cache_in_host = s->c->is_cache_in_host};
-    session_record_now(s)->is_skipped = s->has_encoder;
-    if (s->has_encoder) return false;
+    session_record_now(s)->is_skipped = s->has_encoder || s->is_encoder;
+    if (session_record_now(s)->is_skipped) return false;
     if (s->other == NULL) {
         tdm_status status = llm_context_create(s->model, &params, &s->other, &err);
         if (status != TDM_OK) s->other = NULL;
@@ -518,7 +525,8 @@ static void other_op(session *s, const session_op *op) {
 static void beside_op(session *s, const session_op *op) {
     other_batch b;
     pthread_t thread;
-    session_record_now(s)->is_skipped = s->is_armed || s->is_losing;
+    /* Of two batches at the same time any may find that a card has too little memory. */
+    session_record_now(s)->is_skipped = s->is_armed || s->is_losing || session_has_limits(s);
     if (session_record_now(s)->is_skipped || !other_begin(s, op, &b)) return;
     if (pthread_create(&thread, NULL, other_run, &b) != 0) {
         session_problem(s, "no thread");

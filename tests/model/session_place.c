@@ -72,7 +72,7 @@ static tdm_status member_declare(const session_place *p, int i, const char *path
         is_fault(d)           ? (tdm_device_spec){name, "fault", 0, away, 5 + n_more}
         : is_card(d)          ? (tdm_device_spec){name, "discrete", 0, card, 3 + n_more}
         : is_nested           ? (tdm_device_spec){name, "meta", 0, nested, 2}
-        : d == SESSION_CUDA   ? (tdm_device_spec){name, "cuda", 0, cuda, 1}
+        : d == SESSION_CUDA   ? (tdm_device_spec){name, "cuda", p->has_own_cards ? i : 0, cuda, 1}
         : d == SESSION_HIP    ? (tdm_device_spec){name, "hip", 0, hip, 1}
         : d == SESSION_VULKAN ? (tdm_device_spec){name, "vulkan", 0, vulkan, 1}
                               : (tdm_device_spec){0};
@@ -95,8 +95,9 @@ static tdm_status group_declare(const session_place *p, tdm_runtime *rt, tdm_err
                                   {"experts", p->experts},
                                   {"check", p->check},
                                   {"exchange-memory", p->exchange_memory},
+                                  {"reduce-type", p->reduce_type},
                                   {"allow-duplicate", "yes"}};
-    const tdm_device_spec spec = {"group", "meta", 0, options, 8};
+    const tdm_device_spec spec = {"group", "meta", 0, options, 9};
     return tdm_runtime_declare(rt, &spec, err);
 }
 

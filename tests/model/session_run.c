@@ -16,6 +16,7 @@ bool session_problem(session *s, const char *format, ...) {
     va_start(args, format);
     vsnprintf(s->trace->problem, sizeof s->trace->problem, format, args);
     va_end(args);
+    s->trace->problem_at = s->trace->n_record;
     return false;
 }
 
@@ -31,7 +32,9 @@ static llm_context_params params_of(const session *s) {
                                 .type_k = &c->type_k,
                                 .type_v = &c->type_v,
                                 .is_unrotated = c->is_unrotated,
-                                .gives_hidden = c->gives_hidden && !s->has_encoder,
+                                .gives_hidden =
+                                    c->gives_hidden && !s->has_encoder && !s->is_encoder,
+                                .gives_embeddings = s->is_encoder,
                                 .has_all_logits = c->has_all_logits,
                                 .is_cache_in_host = c->is_cache_in_host,
                                 .is_window_whole = c->is_window_whole,
@@ -39,11 +42,59 @@ static llm_context_params params_of(const session *s) {
                                 .begins_decoder = true};
 }
 
+/* Whether a device of the place has an option with one of these keys. */
+static bool has_option(const session_place *p, const char *key, const char *or_key) {
+    for (int i = 0; i < p->n_member; i++)
+        if (p->options[i].key != NULL &&
+            (strcmp(p->options[i].key, key) == 0 || strcmp(p->options[i].key, or_key) == 0))
+            return true;
+    return false;
+}
+
+static bool may_cut(const session_place *p) {
+    return p->is_group &&
+           (strcmp(p->attention, "sequence") == 0 || strcmp(p->attention, "auto") == 0);
+}
+
+bool session_may_cut_sequence(const session *s) {
+    return may_cut(&s->c->places[0]) || may_cut(&s->c->places[1]);
+}
+
+bool session_has_limits(const session *s) {
+    return has_option(&s->c->places[0], "memory", "max-buffer") ||
+           has_option(&s->c->places[1], "memory", "max-buffer");
+}
+
+/* Whether a model or a context may be refused on these devices with this error. All reasons are
+ * here: a call is never wrong (TDM_INVALID_ARGUMENT), for example. */
+static bool may_refuse(const session *s, tdm_status status, const tdm_error *err) {
+    const session_case *c = s->c;
+    const session_place *p = &c->places[s->place];
+    const struct {
+        tdm_status status;
+        bool is_possible;
+        const char *words;
+    } reasons[] = {
+        {TDM_RESOURCE_EXHAUSTED, has_option(p, "memory", "max-buffer"), "bytes asked for"},
+        {TDM_RESOURCE_EXHAUSTED, has_option(p, "memory", "max-buffer"), "buffers of"},
+        /* of the plugins "discrete" and "fault" */
+        {TDM_UNSUPPORTED, has_option(p, "refuse", "refuse"), "refuses the op"},
+        {TDM_UNSUPPORTED, has_option(p, "refuse", "refuse"), "has the option to refuse op"},
+        {TDM_UNSUPPORTED, may_cut(p), "cut by sequence; use attention = heads or replicate"},
+        {TDM_UNSUPPORTED, c->is_cache_in_host && !p->is_group && !p->has_cpu,
+         "the cache is in the host's memory, which the device does not use"},
+        {TDM_UNSUPPORTED, c->n_adapter > 0, "whose products are not supported with adapters"},
+        {TDM_UNSUPPORTED, c->is_form_refused, ""},
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].status == status && reasons[i].is_possible &&
+            strstr(err->message, reasons[i].words) != NULL)
+            return true;
+    return false;
+}
+
 static bool refused(session *s, tdm_status status, const tdm_error *err) {
-    s->trace->is_refused = true;
-    if (status != TDM_UNSUPPORTED && status != TDM_RESOURCE_EXHAUSTED &&
-        status != TDM_INVALID_ARGUMENT)
-        s->trace->is_refused = false;
+    s->trace->is_refused = s->guide == NULL && may_refuse(s, status, err);
     return session_problem(s, "%s: %s", tdm_status_text(status), err->message);
 }
 
@@ -93,13 +144,10 @@ bool session_up(session *s) {
     tdm_status status =
         session_open(s->guide != NULL ? &one_cpu : &s->c->places[s->place], s->path, &s->rig, &err);
     if (status == TDM_OK) status = llm_model_open(s->file, &s->model, &err);
-    if (status == TDM_OK && s->model->arch->is_encoder) {
-        s->trace->is_refused = true;
-        return session_problem(s, "an encoder");
-    }
     if (status == TDM_OK) status = model_load(s, &err);
     if (status != TDM_OK) return refused(s, status, &err);
     const llm_model *m = s->model;
+    s->is_encoder = m->arch->is_encoder;
     s->has_encoder = m->hparams.n_layer_encoder > 0;
     llm_context_params params = params_of(s);
     if (session_is_latent(m)) params.type_v = params.type_k;
@@ -203,7 +251,16 @@ static void record_end(session *s) {
     s->trace->n_record++;
 }
 
-/* Logits behind the sequence's tokens, computed afresh. */
+/* What a context gives for the last of n tokens: its logits, or of an encoder its state. */
+static const float *result_row(const session *s, const llm_context *ctx, int at) {
+    return s->is_encoder ? llm_context_hidden(ctx, at) : llm_context_logits(ctx, 0);
+}
+
+static int result_len(const session *s) {
+    return s->is_encoder ? s->model->hparams.n_embd : s->n_vocab;
+}
+
+/* The result behind the sequence's tokens, computed afresh. */
 static void fresh_check(session *s, const session_sequence *q, const float *row) {
     tdm_error err = {0};
     llm_context *ctx = NULL;
@@ -218,7 +275,7 @@ static void fresh_check(session *s, const session_sequence *q, const float *row)
     if (s->model->n_adapter > 0) RIG_OK(llm_context_set_scales(ctx, 0, q->scales, &err));
     const llm_batch batch = {.tokens = q->tokens, .n_tok = q->n};
     RIG_OK(llm_context_decode(ctx, &batch, &err));
-    const double nmse = rig_nmse(llm_context_logits(ctx, 0), row, (size_t)s->n_vocab);
+    const double nmse = rig_nmse(result_row(s, ctx, q->n - 1), row, (size_t)result_len(s));
     if (!(nmse <= s->trace->fresh_nmse)) s->trace->fresh_nmse = nmse;
     llm_context_destroy(ctx);
 }
@@ -228,7 +285,7 @@ static void end_probe(session *s) {
     tdm_error err = {0};
     s->random = s->c->seed;
     memset(session_record_now(s), 0, sizeof *session_record_now(s));
-    llm_context_set_candidates(s->ctx, s->n_candidate = 0, NULL);
+    if (!s->is_encoder) llm_context_set_candidates(s->ctx, s->n_candidate = 0, NULL);
     for (int i = 0; i < s->c->n_seq; i++) {
         session_sequence *q = &s->seqs[i];
         int n_free;
@@ -239,9 +296,9 @@ static void end_probe(session *s) {
         if (q->n == s->c->n_ctx || llm_context_pages_needed(s->ctx, i, 1) > n_free) continue;
         if (!session_took(s, llm_context_decode(s->ctx, &batch, &err), MAY(TDM_OK), &err)) return;
         session_add(q, token);
-        session_row_take(s, llm_context_logits(s->ctx, 0), s->n_vocab);
+        session_row_take(s, result_row(s, s->ctx, 0), result_len(s));
         if (s->guide != NULL && q->n_clean == SESSION_CLEAN && !s->trace->is_bidirectional)
-            fresh_check(s, q, llm_context_logits(s->ctx, 0));
+            fresh_check(s, q, result_row(s, s->ctx, 0));
     }
     record_end(s);
     for (int i = 0; i < s->c->n_seq; i++)

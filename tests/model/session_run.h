@@ -40,6 +40,7 @@ typedef struct session_trace {
     bool is_lost;      /* a card was lost in the last record */
     bool is_recurrent, is_bidirectional, has_experts, is_quantized;
     char problem[400]; /* a check that failed; empty = none */
+    int problem_at;    /* its operation */
 } session_trace;
 
 /* Runs the case from the model's file. `guide`: the trace of a run on the case's devices; then the
