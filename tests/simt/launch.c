@@ -11,6 +11,7 @@ rt_result simt_module_load(void **module_out, const void *image, unsigned n_opti
     for (unsigned i = 0; i < n_option; i++) /* the caller reads the log where the call fails */
         if (options[i] == RT_JIT_ERROR_LOG) strcpy(values[i], "emulated: nothing is compiled\n-");
     CALL_UNSAFE(module_load);
+    simt_idle_wait(simt_current);
     if (image == NULL) return RT_INVALID_VALUE;
     *module_out = (void *)(uintptr_t)&tandem_simt_version;
     simt_live_add(1);
@@ -20,6 +21,7 @@ rt_result simt_module_load(void **module_out, const void *image, unsigned n_opti
 rt_result simt_module_unload(void *module) {
     (void)module;
     RELEASE();
+    simt_idle_wait(simt_current);
     simt_live_add(-1);
     return RT_SUCCESS;
 }
@@ -67,6 +69,7 @@ EXPORT rt_result simt_function_load(void *function) __asm__("cuFuncLoad");
 
 rt_result simt_function_load(void *function) {
     CALL_UNSAFE(function_load);
+    simt_idle_wait(simt_current);
     if (function == NULL) return INVALID_HANDLE;
     (void)partial_end(function);
     return RT_SUCCESS;

@@ -10,6 +10,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -348,6 +349,51 @@ static void test_freed_later(void **state) {
     assert_int_equal(simt_waits(), n_wait);
     scene_close(&s);
     assert_int_equal(simt_live(), before);
+}
+
+/* A thread that frees imported memory, loads kernels for another device of the card, and closes
+ * that. */
+typedef struct waiting_calls {
+    tdm_buffer *import;
+    _Atomic bool has_ended;
+} waiting_calls;
+
+static void *waiting_calls_make(void *arg) {
+    waiting_calls *w = arg;
+    plugin->buffer->free(w->import);
+    scene other = scene_open("yes", 1);
+    scene_close(&other);
+    atomic_store(&w->has_ended, true);
+    return NULL;
+}
+
+/* Calls of the driver that wait for the card are made while nothing computes there: a computation
+ * may wait for another member, whose launch the driver's locks would hold up. */
+static void test_calls_wait_for_a_gap(void **state) {
+    enum { SIZE = 1 << 20 };
+    (void)state;
+    const long before = simt_live();
+    scene s = scene_open("yes", 1);
+    waiting_calls w = {0};
+    pthread_t thread;
+    void *memory = NULL;
+    assert_int_equal(posix_memalign(&memory, 4096, SIZE), 0);
+    OK(plugin->buffer->import_host(s.device, memory, SIZE, NULL, &w.import, &err));
+    const long n_wait = simt_waits();
+    simt_hold(true);
+    scene_submit(&s, 1);
+    assert_int_equal(pthread_create(&thread, NULL, waiting_calls_make, &w), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    assert_false(atomic_load(&w.has_ended));
+    scene_submit(&s, 2); /* launches do not wait for the other thread */
+    simt_hold(false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(simt_waits(), n_wait);
+    OK(tdm_semaphore_ops.wait(s.done, 2, TDM_WAIT_FOREVER, &err));
+    scene_check(&s);
+    scene_close(&s);
+    assert_int_equal(simt_live(), before);
+    free(memory);
 }
 
 /* The first launch of a kernel does not wait for what the device computes, as a driver may do that
@@ -785,6 +831,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_no_attribute),
         cmocka_unit_test(test_import_twice),
         cmocka_unit_test(test_freed_later),
+        cmocka_unit_test(test_calls_wait_for_a_gap),
         cmocka_unit_test(test_kept_memory_needed),
         cmocka_unit_test(test_first_launch),
     };

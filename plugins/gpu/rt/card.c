@@ -5,10 +5,12 @@
 #include "plugins/gpu/rt/card.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 typedef struct kept_memory {
     struct kept_memory *next;
     rt_memory memory;
+    void *module; /* kernels instead of memory; NULL = none */
 } kept_memory;
 
 struct rt_card {
@@ -28,14 +30,17 @@ struct rt_card {
 static pthread_mutex_t cards_mutex = PTHREAD_MUTEX_INITIALIZER;
 static rt_card *cards; /* of the process; under cards_mutex */
 
-/* The link to a device's card, or the link at the list's end, which is NULL. With cards_mutex
- * held. */
-static rt_card **card_find(const rt_device *device) {
+/* The link to the card of the driver's handle, or the link at the list's end, which is NULL. With
+ * cards_mutex held. */
+static rt_card **handle_find(const rt_device *device, int handle) {
     rt_card **at = &cards;
-    while (*at != NULL &&
-           ((*at)->retain != device->fn->context_retain || (*at)->device != device->facts->device))
+    while (*at != NULL && ((*at)->retain != device->fn->context_retain || (*at)->device != handle))
         at = &(*at)->next;
     return at;
+}
+
+static rt_card **card_find(const rt_device *device) {
+    return handle_find(device, device->facts->device);
 }
 
 tdm_status rt_card_open(rt_device *device, tdm_error *err) {
@@ -95,11 +100,13 @@ void rt_card_launch_end(rt_card *card) {
     pthread_rwlock_unlock(&card->launch_lock);
 }
 
-static void memory_release(const rt_device *device, const rt_memory *memory) {
-    if (memory->host != NULL)
-        device->fn->host_free(memory->host);
+static void kept_release(const rt_device *device, const kept_memory *kept) {
+    if (kept->module != NULL)
+        device->fn->module_unload(kept->module);
+    else if (kept->memory.host != NULL)
+        device->fn->host_free(kept->memory.host);
     else
-        device->fn->memory_free(memory->address);
+        device->fn->memory_free(kept->memory.address);
 }
 
 /* With the card's mutex held, and no launch under way. */
@@ -126,7 +133,7 @@ bool rt_card_settle(rt_device *device, bool waits) {
     const bool has_freed = kept != NULL;
     while (kept != NULL) {
         kept_memory *next = kept->next;
-        memory_release(device, &kept->memory);
+        kept_release(device, kept);
         free(kept);
         kept = next;
     }
@@ -134,20 +141,51 @@ bool rt_card_settle(rt_device *device, bool waits) {
     return has_freed;
 }
 
-void rt_card_free(rt_device *device, const rt_memory *memory) {
+/* Releases something now or later. */
+static void keep(rt_device *device, const kept_memory *what) {
     rt_card *card = device->card;
     kept_memory *node = malloc(sizeof *node);
     if (node == NULL) {
-        memory_release(device, memory); /* may wait for the card */
+        kept_release(device, what); /* may wait for the card */
         return;
     }
-    node->memory = *memory;
+    *node = *what;
     pthread_mutex_lock(&card->mutex);
     node->next = card->kept;
     card->kept = node;
-    if (memory->host == NULL) card->kept_size += memory->size;
+    card->kept_size += what->memory.host == NULL ? what->memory.size : 0;
     pthread_mutex_unlock(&card->mutex);
     (void)rt_card_settle(device, false);
+}
+
+void rt_card_free(rt_device *device, const rt_memory *memory) {
+    keep(device, &(kept_memory){.memory = *memory});
+}
+
+void rt_card_unload(rt_device *device, void *module) {
+    keep(device, &(kept_memory){.module = module});
+}
+
+rt_card_quiet rt_card_quiet_begin(const rt_device *device, int handle) {
+    enum { SLICE_US = 50, N_SLICE = 20000 };
+    rt_card_quiet quiet = {.is_own = handle == device->facts->device};
+    /* The card of another device may be closed meanwhile. */
+    if (!quiet.is_own) pthread_mutex_lock(&cards_mutex);
+    rt_card *card = quiet.is_own ? device->card : *handle_find(device, handle);
+    for (int i = 0; i < N_SLICE && card != NULL && quiet.card == NULL; i++) {
+        if (i > 0) nanosleep(&(struct timespec){.tv_nsec = SLICE_US * 1000}, NULL);
+        if (pthread_rwlock_trywrlock(&card->launch_lock) != 0) continue;
+        pthread_mutex_lock(&card->mutex);
+        if (!is_busy(card)) quiet.card = card;
+        pthread_mutex_unlock(&card->mutex);
+        if (quiet.card == NULL) pthread_rwlock_unlock(&card->launch_lock);
+    }
+    return quiet;
+}
+
+void rt_card_quiet_end(const rt_card_quiet *quiet) {
+    if (quiet->card != NULL) pthread_rwlock_unlock(&quiet->card->launch_lock);
+    if (!quiet->is_own) pthread_mutex_unlock(&cards_mutex);
 }
 
 uint64_t rt_card_kept(rt_card *card) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * card.h: a card, shared by all devices that the process has opened on it: which queues compute
- * there, and memory that is freed later.
+ * there, and memory and kernels that are freed later.
  *
  * Rationale. The functions of CUDA and HIP that free memory wait until the whole card is idle. A
  * kernel that waits for another member of a group (wait.h) keeps the card busy until that member
@@ -44,10 +44,29 @@ void rt_card_launch_end(rt_card *card);
  * [any-thread] */
 void rt_card_free(rt_device *device, const rt_memory *memory);
 
+/* Unloads kernels of module_load likewise. */
+void rt_card_unload(rt_device *device, void *module);
+
 /* Frees what is kept where nothing computes on the card; with `waits` always, which may wait until
  * all computations have ended. Returns whether something was freed. With the context current.
  * [any-thread] */
 bool rt_card_settle(rt_device *device, bool waits);
+
+/* Other functions may wait for the card too: those that unlock memory of the host, and that load
+ * kernels. They cannot be called later: the caller of a free may release the memory, and a plan
+ * needs its kernels. So the thread waits itself, without any lock of the driver, for a moment
+ * in which nothing computes. */
+typedef struct rt_card_quiet {
+    rt_card *card; /* NULL = there is no such moment, or no device on the card */
+    bool is_own;
+} rt_card_quiet;
+
+/* Waits until nothing computes on the card of the driver's handle, at most a second. Then nothing
+ * is launched there until rt_card_quiet_end, which must follow in the same thread. Launches are not
+ * held up before. After a second without such a moment the call of the driver may wait. With the
+ * card's context current. [any-thread] */
+rt_card_quiet rt_card_quiet_begin(const rt_device *device, int handle);
+void rt_card_quiet_end(const rt_card_quiet *quiet);
 
 /* Bytes of device memory that are kept. [any-thread] */
 uint64_t rt_card_kept(rt_card *card);

@@ -128,20 +128,30 @@ static tdm_status import_take(rt_device *device, void *ptr, uint64_t size, tdm_e
     return status;
 }
 
-/* Unlocks the memory where this is its last user. */
+/* Unlocks the memory where this is its last user, while nothing computes on the card that locked it
+ * (card.h). Imports of others go on while this thread waits. */
 static void import_drop(rt_device *device, void *ptr, uint64_t size) {
     rt_source *source = device->source;
+    rt_card_quiet quiet = {.is_own = true};
+    pthread_mutex_lock(&source->import_mutex);
+    const rt_import *seen = *import_find(source, ptr, size);
+    const bool is_last = seen != NULL && seen->n_user == 1;
+    pthread_mutex_unlock(&source->import_mutex);
+    /* The import stays, since this caller is one of its users. */
+    if (is_last) device->fn->context_set(seen->context);
+    if (is_last) quiet = rt_card_quiet_begin(device, seen->device);
     pthread_mutex_lock(&source->import_mutex);
     rt_import **at = import_find(source, ptr, size), *import = *at;
     if (import != NULL && --import->n_user == 0) {
         device->fn->context_set(import->context);
         device->fn->host_unregister(ptr);
         device->fn->context_release(import->device);
-        device->fn->context_set(device->context);
         *at = import->next;
         free(import);
     }
     pthread_mutex_unlock(&source->import_mutex);
+    rt_card_quiet_end(&quiet);
+    device->fn->context_set(device->context);
 }
 
 tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "plugins/gpu/kernels/entries.h"
+#include "plugins/gpu/rt/card.h"
 #include "plugins/gpu/rt/early.h"
 
 enum {
@@ -209,7 +210,7 @@ void rt_modules_destroy(rt_device *device) {
     if (modules == NULL) return;
     for (int i = 0; i < GPU_KERNEL_COUNT_; i++)
         for (int t = 0; t < MAX_TYPE; t++)
-            if (modules->module[i][t] != NULL) device->fn->module_unload(modules->module[i][t]);
+            if (modules->module[i][t] != NULL) rt_card_unload(device, modules->module[i][t]);
     pthread_mutex_destroy(&modules->mutex);
     free(modules);
     device->modules = NULL;
@@ -327,7 +328,11 @@ tdm_status rt_function_get(rt_device *device, const gpu_step *step, rt_function 
     if (status != TDM_OK) return status;
     pthread_mutex_lock(&modules->mutex);
     void **function = &modules->function[step->kernel][type][size];
-    if (*function == NULL) status = function_load(device, step, size, function, err);
+    if (*function == NULL) {
+        const rt_card_quiet quiet = rt_card_quiet_begin(device, device->facts->device);
+        status = function_load(device, step, size, function, err);
+        rt_card_quiet_end(&quiet);
+    }
     *function_out = (rt_function){*function, modules->waits[step->kernel][type]};
     if (status == TDM_OK) status = shared_allow(device, step, *function, err);
     pthread_mutex_unlock(&modules->mutex);
