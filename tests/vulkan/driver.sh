@@ -12,8 +12,6 @@ driver_need() {
 }
 
 # Limits of a device that computes products row by row, as cards do, or on integer dot products.
-# Mesa's driver keeps no compiled kernels of ours: each opened device spends 5 s on those of
-# products by lanes and 0.5 s on others. So the tests open few devices without one of these limits.
 by_rows='test-limits = lanes=no'
 by_dots='test-limits = dot=any'
 

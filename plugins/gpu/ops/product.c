@@ -48,6 +48,8 @@ enum {
     BLOCK_WIDE_TIME = 4,    /* time of a tile of twice as many columns */
     WIDE_TILES_OF_UNIT = 1, /* with fewer tiles for each compute unit, tiles get narrower */
     LANE_ROWS = 8,          /* of a thread: product_lane.comp */
+    LANE_QUADS = 8,         /* loop iterations for the elements of a group */
+    LANE_HALVES = 2,        /* others for the halves of a group of a type with blocks */
     LANE_MANY_ROWS = 1024,  /* rows from which PRODUCT_LANE has large workgroups */
     ROW_MAX_SUBGROUP = 32,  /* subgroups of a workgroup: product_row.comp */
     ROW_MAX_SUM = 16        /* sums that a thread of PRODUCT_ROW holds, without has_fixed_tiles */
@@ -155,9 +157,10 @@ static choice lanes_choose(const gpu_target *t, const gpu_product *p, int64_t n_
     choice c = {.kernel = GPU_KERNEL_PRODUCT_LANE,
                 .columns = p->mode == GPU_PRODUCT_PAIRS    ? 1
                            : p->mode == GPU_PRODUCT_SORTED ? max_columns
-                                                           : power_above(p->n_column, max_columns),
-                .trips = n_group};
+                                                           : power_above(p->n_column, max_columns)};
     c.rows = LANE_ROWS;
+    c.trips = n_group * LANE_QUADS + (int64_t)c.columns * (LANE_ROWS + 1);
+    if (tdm_type_get_info(p->w->type).is_quantized) c.trips += n_group * (1 + LANE_HALVES);
     /* With few rows smaller workgroups, of which there are more. Only two sizes, since each is
      * another pipeline to compile. */
     c.group_size =
@@ -329,7 +332,12 @@ static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group)
         if (t->max_trips == 0 || c.trips <= t->max_trips) return c;
     }
     if (uses_dots(t, p)) return dots_choose(t, p, n_group);
-    if (uses_lanes(t)) return lanes_choose(t, p, n_group);
+    if (uses_lanes(t)) {
+        choice c = lanes_choose(t, p, n_group), rows = rows_choose(t, p, n_group);
+        /* Of a long k the threads have parts. Pairs were sorted for tiles of as many columns. */
+        bool is_long = t->max_trips != 0 && c.trips > t->max_trips;
+        return is_long && (p->mode != GPU_PRODUCT_SORTED || c.columns == rows.columns) ? rows : c;
+    }
     if (!has_many_columns(t, p) || !uses_tiles(t)) return rows_choose(t, p, n_group);
     return (choice){.kernel = GPU_KERNEL_PRODUCT_TILE,
                     .group_size = TILE_THREADS,

@@ -140,13 +140,8 @@ vec4 x_four_wide(uint64_t x, uint i) {
     return uintBitsToFloat(U32x4(x + 4 * i).at[0]);
 }
 
-// Elements i and i + 1 of a column, i even; 0 beyond its end.
-vec2 x_two(uint64_t x, uint i) {
-    if (X_IS_WIDE) return uintBitsToFloat(unpackUint2x32(U64(x + 4 * i).at[0]));
-    return vec2(x_one(x, i), x_one(x, i + 1));
-}
-
-// Elements i to i + 3, i a multiple of 4.
+// Elements i to i + 3 of a column, i a multiple of 4; 0 beyond its end.
 vec4 x_four(uint64_t x, uint i) {
-    return vec4(x_two(x, i), x_two(x, i + 2));
+    if (X_IS_WIDE) return x_four_wide(x, i);
+    return vec4(x_one(x, i), x_one(x, i + 1), x_one(x, i + 2), x_one(x, i + 3));
 }
