@@ -76,13 +76,19 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
     int at = part_first == 0 ? e.first : entry_find(e, part_begin(first_number + part_first));
     at = max(at, entry_find(e, any.x - page_len() + 1));
     int present = -1;
-    for (; at < e.last; at++) {
-        ivec4 entry = entry_read(e, at);
-        if (entry.w > any.y) break;
-        int part = min(part_number(max(entry_base(e, at), 0)) - first_number, parts.z - 1);
-        if (part >= part_last) break;
-        if (entry.z <= 0 || entry.w + entry.z <= any.x) continue;
-        if (part != present && present >= 0) part_end(present, n_part);
+    for (;; at++) {
+        bool is_end = at >= e.last;
+        ivec4 entry = ivec4(0);
+        int part = -1;
+        if (!is_end) {
+            entry = entry_read(e, at);
+            part = min(part_number(max(entry_base(e, at), 0)) - first_number, parts.z - 1);
+            is_end = entry.w > any.y || part >= part_last;
+        }
+        if (!is_end && (entry.z <= 0 || entry.w + entry.z <= any.x)) continue;
+        // Called in one place only, since compilers copy it into each.
+        if (present >= 0 && (is_end || part != present)) part_end(present, n_part);
+        if (is_end) break;
         present = part;
         int slot_first = entry.y + max(any.x - entry.w, 0);
         int slot_last =
@@ -98,7 +104,6 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
             chunk_attend(region, start, chunk_first, chunk_last, pos, is_whole);
         }
     }
-    if (present >= 0) part_end(present, n_part);
 }
 
 void main() {

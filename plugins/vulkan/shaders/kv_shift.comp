@@ -19,7 +19,9 @@ const bool IS_ADJACENT = SPEC4 == 0;
 const int ROPE_OFFSET = SPEC5;
 const int N_PAIR = SPEC6;
 const int ROW_LEN = SPEC7 > 0 ? SPEC7 : 1;
-#define ROW_GROUP int(gl_WorkGroupSize.x)
+#define ROW_GROUP  int(gl_WorkGroupSize.x)
+#define ROW_TYPE_K TYPE
+#define ROW_TYPE_V TYPE
 #include "page_row.glsl"
 
 shared int n_earlier; // jobs that name the slot
@@ -111,16 +113,19 @@ void main() {
     barrier();
     if (n_earlier > 0) return;
     uint64_t region = page_region(args.address[0], page, head);
-    if (by != 0) slot_shift(region, slot, by);
-    for (int k = j + 1, left = n_later; left > 0 && k < n_job; k++) {
-        int other;
-        if (!job_names(k, page, slot, other)) continue;
-        left--;
-        // The row is read by other threads than those that wrote it. On GPUs where two caches serve
-        // a workgroup (RDNA), each thread must empty its cache after all threads have written.
-        memoryBarrierBuffer();
-        barrier();
-        memoryBarrierBuffer();
-        if (other != 0) slot_shift(region, slot, other);
+    // One call for all jobs, since compilers copy functions into each.
+    for (int k = j, left = n_later; k < n_job; k++) {
+        if (k > j) {
+            if (left == 0) break;
+            if (!job_names(k, page, slot, by)) continue;
+            left--;
+            // The row is read by other threads than those that wrote it. On GPUs where two caches
+            // serve a workgroup (RDNA), each thread must empty its cache after all threads have
+            // written.
+            memoryBarrierBuffer();
+            barrier();
+            memoryBarrierBuffer();
+        }
+        if (by != 0) slot_shift(region, slot, by);
     }
 }

@@ -16,15 +16,17 @@ const int ROTATION_V = SPEC5;
 const int N_SIDE = SPEC6 & 3;
 const bool IS_STRIDED = (SPEC6 & 4) != 0;
 const int ROW_LEN = SPEC7 > 0 ? SPEC7 : 1;
-#define ROW_GROUP int(gl_WorkGroupSize.x)
+#define ROW_GROUP  int(gl_WorkGroupSize.x)
+#define ROW_TYPE_K TYPE_K
+#define ROW_TYPE_V (N_SIDE > 1 ? TYPE_V : TYPE_K)
 #include "page_row.glsl"
 #include "page_rope.glsl"
 
-void row_read(uint64_t from, int first_word, int head, int token, int dim, int stored) {
-    uint64_t at = from + (int64_t(args.word[first_word + 1]) * head +
-                          int64_t(args.word[first_word + 2]) * token) * 4;
+// stride: along elements, heads and tokens
+void row_read(uint64_t from, ivec3 stride, int head, int token, int dim, int stored) {
+    uint64_t at = from + (int64_t(stride.y) * head + int64_t(stride.z) * token) * 4;
     for (int i = row_thread(); i < stored; i += ROW_GROUP)
-        row_x[i] = i < dim ? F32(at + int64_t(args.word[first_word]) * i * 4).at[0] : 0.0;
+        row_x[i] = i < dim ? F32(at + int64_t(stride.x) * i * 4).at[0] : 0.0;
     barrier();
 }
 
@@ -46,18 +48,18 @@ void main() {
     if (cell < 0 || cell / len >= page_count()) return;
     uint64_t region = page_region(args.address[0], cell / len, head);
     int slot = IS_STRIDED ? cell % len / stride : cell % len;
-    if (side == 0) {
-        int stored = row_stored(TYPE_K, DIM_K);
-        row_read(args.address[1], 10, head, token, DIM_K, stored);
-        row_rope(token, 16, args.address[4], args.address[5]);
-        row_rotate(0, stored, ROTATION_K);
-        row_quantize(TYPE_K, 0, stored);
-        row_store_k(TYPE_K, DIM_K, region, slot, 0, stored);
-    } else {
-        int stored = row_stored(TYPE_V, DIM_V);
-        row_read(args.address[2], 13, head, token, DIM_V, stored);
-        row_rotate(0, stored, ROTATION_V);
-        row_quantize(TYPE_V, 0, stored);
+    // One call for both sides, since compilers copy functions into each.
+    bool is_v = side != 0;
+    int type = is_v ? ROW_TYPE_V : TYPE_K, dim = is_v ? DIM_V : DIM_K;
+    int stored = row_stored(type, dim);
+    ivec3 strides = is_v ? ivec3(args.word[13], args.word[14], args.word[15])
+                         : ivec3(args.word[10], args.word[11], args.word[12]);
+    row_read(is_v ? args.address[2] : args.address[1], strides, head, token, dim, stored);
+    if (!is_v) row_rope(token, 16, args.address[4], args.address[5]);
+    row_rotate(0, stored, is_v ? ROTATION_V : ROTATION_K);
+    row_quantize(type, 0, stored);
+    if (is_v)
         row_store_v(TYPE_V, DIM_V, region, slot);
-    }
+    else
+        row_store_k(TYPE_K, DIM_K, region, slot, 0, stored);
 }

@@ -2,10 +2,21 @@
 //
 // page_row.glsl: a row of K or V in shared memory (page_rotate.glsl): quantises it to the codes
 // that quant/ chooses, bit for bit, and stores it to a page. Every function of the row must be
-// reached by all threads.
+// reached by all threads. The includer defines the constants ROW_TYPE_K and ROW_TYPE_V: `type` is
+// one of them, and code for other types is left out.
 #include "iq4.glsl"
 #include "number.glsl"
 #include "page_rotate.glsl"
+
+bool row_is(int type, int that) {
+    return (ROW_TYPE_K == that || ROW_TYPE_V == that) && type == that;
+}
+bool row_is_plain(int type) {
+    return row_is(type, TYPE_F32) || row_is(type, TYPE_F16) || row_is(type, TYPE_BF16);
+}
+bool row_has_min(int type) {
+    return row_is(type, TYPE_Q4_1) || row_is(type, TYPE_Q5_1);
+}
 
 shared uint row_code[ROW_LEN];              // of plain types the element's bits
 shared uint row_scale[(ROW_LEN + 31) / 32]; // f16 d, in the high half f16 m
@@ -48,7 +59,7 @@ void row_codes_by_range(int type, int first, int n) {
     for (int i = first + row_thread(); i < first + n; i += ROW_GROUP) {
         int start = i / 32 * 32;
         uint scale = 0u;
-        if (type_has_min(type)) {
+        if (row_has_min(type)) {
             int hi = type == TYPE_Q4_1 ? 15 : 31;
             float lo_x = row_x[start], hi_x = lo_x;
             for (int k = 1; k < 32; k++) {
@@ -60,14 +71,14 @@ void row_codes_by_range(int type, int first, int n) {
             float d = exact_div(range, float(hi));
             row_code[i] = block_round(row_x[i], lo_x, block_reciprocal(d), 0.0, hi);
             scale = exact_to_f16(d) | exact_to_f16(lo_x) << 16;
-        } else if (type == TYPE_Q8_0) {
+        } else if (row_is(type, TYPE_Q8_0)) {
             float d = exact_div(abs(block_peak(start)), 127.0);
             precise float scaled = row_x[i] * block_reciprocal(d);
             int whole = int(scaled);
             precise float rest = scaled - float(whole);
             row_code[i] = uint(whole + (rest >= 0.5 ? 1 : 0) - (rest <= -0.5 ? 1 : 0)) & 255u;
             scale = exact_to_f16(d);
-        } else {
+        } else if (row_is(type, TYPE_Q4_0) || row_is(type, TYPE_Q5_0)) {
             float offset = type == TYPE_Q4_0 ? 8.0 : 16.0;
             precise float d = block_peak(start) * (type == TYPE_Q4_0 ? -0.125 : -0.0625);
             row_code[i] =
@@ -89,14 +100,16 @@ void row_codes_by_range(int type, int first, int n) {
 const float IQ4_STEPS[15] = IQ4_EACH(IQ4_STEP);
 const float IQ4_MIDS[15] = IQ4_EACH(IQ4_MID);
 
-// The level nearest to x; the lower one of two.
-float iq4_nearest(float x) {
-    float level = IQ4_LEVEL(0);
-    [[unroll]] for (int k = 0; k < 15; k++) level += x > IQ4_MIDS[k] ? IQ4_STEPS[k] : 0.0;
+// The levels nearest to x; the lower one of two. Of four numbers at once: drivers take long for the
+// code of each by itself, also where another type needs none of it.
+vec4 iq4_nearest(vec4 x) {
+    vec4 level = vec4(IQ4_LEVEL(0));
+    [[unroll]] for (int k = 0; k < 15; k++)
+        level += mix(vec4(0.0), vec4(IQ4_STEPS[k]), greaterThan(x, vec4(IQ4_MIDS[k])));
     return level;
 }
 
-// The code of that level.
+// The code of the level nearest to x.
 uint iq4_code(float x) {
     uint code = 0u;
     [[unroll]] for (int k = 0; k < 15; k++) code += x > IQ4_MIDS[k] ? 1u : 0u;
@@ -109,24 +122,25 @@ float fit_reciprocal(float scale) {
 
 // sum w x v and sum w v^2 for the levels v nearest to x * inverse, in eight partial sums.
 vec2 fit_sums(int start, float rms, float inverse) {
-    precise float xv[8], vv[8];
-    [[unroll]] for (int k = 0; k < 8; k++) xv[k] = vv[k] = 0.0;
-    for (int i = 0; i < 32; i += 8) {
-        [[unroll]] for (int k = 0; k < 8; k++) {
-            float x = row_x[start + i + k];
-            precise float w = rms + abs(x);
-            precise float at = x * inverse;
-            precise float v = iq4_nearest(at);
-            precise float wv = w * v;
-            precise float wvx = wv * x, wvv = wv * v;
-            xv[k] = xv[k] + wvx;
-            vv[k] = vv[k] + wvv;
+    precise vec4 xv[2], vv[2];
+    [[unroll]] for (int h = 0; h < 2; h++) xv[h] = vv[h] = vec4(0.0);
+    for (int i = start; i < start + 32; i += 8) {
+        [[unroll]] for (int h = 0; h < 2; h++) {
+            int at = i + 4 * h;
+            vec4 x = vec4(row_x[at], row_x[at + 1], row_x[at + 2], row_x[at + 3]);
+            precise vec4 w = vec4(rms) + abs(x);
+            precise vec4 scaled = x * inverse;
+            precise vec4 v = iq4_nearest(scaled);
+            precise vec4 wv = w * v;
+            precise vec4 wvx = wv * x, wvv = wv * v;
+            xv[h] = xv[h] + wvx;
+            vv[h] = vv[h] + wvv;
         }
     }
     precise float sum_xv = 0.0, sum_vv = 0.0;
     [[unroll]] for (int k = 0; k < 8; k++) {
-        sum_xv = sum_xv + xv[k];
-        sum_vv = sum_vv + vv[k];
+        sum_xv = sum_xv + xv[k / 4][k % 4];
+        sum_vv = sum_vv + vv[k / 4][k % 4];
     }
     return vec2(sum_xv, sum_vv);
 }
@@ -181,10 +195,11 @@ void row_codes_by_search(int first, int n) {
 // limited to what the type can express.
 void row_quantize(int type, int first, int n) {
     barrier();
-    if (type_is_plain(type)) {
+    if (row_is_plain(type)) {
         for (int i = first + row_thread(); i < first + n; i += ROW_GROUP)
-            row_code[i] = type == TYPE_F32 ? floatBitsToUint(row_x[i])
-                          : type == TYPE_F16 ? exact_to_f16(row_x[i]) : exact_to_bf16(row_x[i]);
+            row_code[i] = row_is(type, TYPE_F32)   ? floatBitsToUint(row_x[i])
+                          : row_is(type, TYPE_F16) ? exact_to_f16(row_x[i])
+                                                   : exact_to_bf16(row_x[i]);
     } else {
         float limit = fit_limit(type);
         for (int i = first + row_thread(); i < first + n; i += ROW_GROUP) {
@@ -192,7 +207,7 @@ void row_quantize(int type, int first, int n) {
             row_x[i] = is_nan(x) ? 0.0 : x > limit ? limit : x < -limit ? -limit : x;
         }
         barrier();
-        if (type == TYPE_IQ4_NL)
+        if (row_is(type, TYPE_IQ4_NL))
             row_codes_by_search(first, n);
         else
             row_codes_by_range(type, first, n);
