@@ -46,6 +46,14 @@ bool attention_rig_is_listed_matrix(int i, int32_t n_tok) {
     return matrix_limit() != NULL && attention_rig_is_matrix(i, n_tok);
 }
 
+bool attention_rig_repeats(int i, int32_t n_tok) {
+    return i == 2 && matrix_limit() != NULL && !attention_rig_is_matrix(i, n_tok);
+}
+
+bool attention_rigs_compile(void) {
+    return getenv("OP_CASE_PLUGIN") != NULL && !has_matrices() && op_n_case(1, 0) == 0;
+}
+
 int attention_rigs_open(void **state) {
     (void)state;
     const char *plugin = getenv("OP_CASE_PLUGIN");

@@ -28,6 +28,15 @@ bool attention_rig_is_matrix(int i, int32_t n_tok);
 /* The same of ATTENTION over the tokens of a list where V is part of K. */
 bool attention_rig_is_listed_matrix(int i, int32_t n_tok);
 
+/* Whether a case of that many tokens has on rig i the kernels of rig 1 again: on a Vulkan device
+ * with OP_CASE_MATRIX, where so few tokens use no matrices. */
+bool attention_rig_repeats(int i, int32_t n_tok);
+
+/* Whether the plugin's driver compiles each kernel when it is first used, as Vulkan's do: a case of
+ * another size or type then takes a software driver up to four seconds. False with
+ * TANDEM_CASES=all. */
+bool attention_rigs_compile(void);
+
 /* Setup and teardown of a group of cmocka. With OP_CASE_PLUGIN: the reference, and in place of a
  * CPU's plain kernels that plugin's device; an emulated one without matrices, then with them. With
  * OP_CASE_MATRIX, too, a device with those limits for tests. */

@@ -183,7 +183,7 @@ static void run_case(const strided_case *c, uint64_t *seed) {
     queries_make(c, &s, tokens, rows);
     for (int i = 0; i < N_ATTENTION_RIG; i++) {
         op_rig *rig = attention_rigs[i];
-        if (rig == NULL) continue;
+        if (rig == NULL || attention_rig_repeats(i, c->n_tok)) continue;
         if (i == 0) {
             op_state *plain = kv_scene_write(&s.rows, rig, 7);
             kv_scene_learn(&s.rows, rig, plain);
@@ -218,6 +218,9 @@ static void run_case(const strided_case *c, uint64_t *seed) {
 static void test_strides(void **state) {
     static const tdm_type f32 = TDM_TYPE_F32, f16 = TDM_TYPE_F16, q8 = TDM_TYPE_Q8_0;
     const uint32_t latent = TDM_KV_V_FROM_K;
+    /* Kernels of long rows take a software driver seconds to compile; test_attention has some. */
+    const bool is_short = attention_rigs_compile();
+    const int32_t long_k = is_short ? 96 : 576, long_v = is_short ? 64 : 512;
     const strided_case cases[] = {
         {2, 16, {37, 5}, 17, f32, f32, 64, 64, 2, 3, 0, false, true},
         {4, 16, {70, 33}, 17, f16, f16, 64, 48, 1, 4, 0, true, true},
@@ -226,7 +229,7 @@ static void test_strides(void **state) {
         {16, 8, {19, 6}, 9, q8, TDM_TYPE_Q4_0, 96, 64, 1, 2, 0, false, true},
         {128, 64, {9, 4}, 9, f32, f32, 80, 80, 1, 3, latent, true, true},
         {128, 256, {20, 2}, 17, f16, f16, 96, 64, 1, 8, latent, true, false},
-        {4, 256, {200, 64}, 33, q8, q8, 576, 512, 1, 16, latent, false, true},
+        {4, 256, {200, 64}, 33, q8, q8, long_k, long_v, 1, 16, latent, false, true},
         {5, 1, {3, 2}, 8, f32, f32, 8, 8, 2, 1, 0, false, true},
     };
     uint64_t seed = 20261128;

@@ -149,8 +149,10 @@ static void long_prompt(void **state) {
         stage s;
         stage_open(&s, rigs[i], &desc, 16, 1, &len, 0);
         attend(&s, queries, N_TOK, alone, 4, "prompt");
-        s.params.window = 4000;
-        attend(&s, queries, N_TOK, alone, 4, "prompt with a window");
+        if (i == N_RIG - 1) { /* a window is another kernel */
+            s.params.window = 4000;
+            attend(&s, queries, N_TOK, alone, 4, "prompt with a window");
+        }
         stage_close(&s);
     }
 }

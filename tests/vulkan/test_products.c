@@ -209,6 +209,10 @@ static void every_type(void **state) {
         if (i % 3 == 0) product_on(0, 1, &seed, type, 0, X_DENSE, has_blocks ? 2 * len : 33, 5, 2);
         if (has_blocks)
             product_on(DOTS, DOTS + 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, 3 * len, 37, 2);
+        /* A codebook for float kernels of whole workgroups. */
+        if (type == TDM_TYPE_IQ4_NL)
+            for (int64_t n_tok = 1; n_tok < 10; n_tok += 8)
+                product_on(1, 2, &seed, type, TDM_USAGE_MATMUL, X_DENSE, 3 * len, 131, n_tok);
         if (!is_of_tiles(type)) continue;
         product_on(0, 2, &seed, type, TDM_USAGE_MATMUL, X_DENSE, has_blocks ? 3 * len : 96, 131, 9);
         if (has_blocks)
@@ -235,7 +239,8 @@ static void every_view(void **state) {
     }
 }
 
-/* Many rows, so that tiles of every size are in use; a long k. */
+/* Many rows, so that tiles of every size are in use; a long k; one for which the loops of a thread
+ * that has all of k are longer than some drivers allow: they would end there unnoticed. */
 static void long_matrices(void **state) {
     (void)state;
     uint64_t seed = SEED;
@@ -243,6 +248,8 @@ static void long_matrices(void **state) {
     product_on(DOTS, DOTS + 1, &seed, TDM_TYPE_Q4_K, TDM_USAGE_MATMUL, X_DENSE, 2048, 37, 1);
     product(&seed, TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, X_DENSE, 51200, 33, 1);
     product(&seed, TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, X_DENSE, 51200, 33, 10);
+    product_on(0, 1, &seed, TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, X_DENSE, 192000, 33, 1);
+    product_on(0, 1, &seed, TDM_TYPE_F32, TDM_USAGE_MATMUL, X_DENSE, 262400, 9, 1);
 }
 
 static void every_head(void **state) {
