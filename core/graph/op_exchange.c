@@ -25,7 +25,8 @@ static bool is_sum(const tdm_exchange_params *p) {
 static payload payload_of(const tdm_op_args *a, tdm_op_result *dst, int i) {
     const tdm_exchange_params *p = &a->node->params.exchange;
     if (i == 0) return (payload){a->src[X], X, "x", dst, p->axis, p->first, p->whole, p->data_off};
-    return (payload){a->src[X2], X2, "x2", dst + 1, p->axis2, p->first2, p->whole2, p->data_off2};
+    return (payload){a->src[X2], X2,        "x2",      dst == NULL ? NULL : dst + 1,
+                     p->axis2,   p->first2, p->whole2, p->data_off2};
 }
 
 static tdm_status axis_check(const tdm_op_args *a, const tdm_exchange_params *p, const payload *l,

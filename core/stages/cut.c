@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/graph/builder.h"
+#include "core/graph/graph_arrays.h"
 
 static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "stages: out of memory");
@@ -15,8 +16,14 @@ static tdm_status out_of_memory(tdm_error *err) {
 
 /* ---- Which nodes ---- */
 
-static tdm_status stage_make(tdm_cut *cut, tdm_stage *st, int32_t first, int32_t count,
-                             tdm_error *err) {
+/* Whether the value is a WEIGHT that lives on another device than the stage's. */
+static bool is_foreign(const int32_t *slot_dev, int32_t slot, const tdm_value *v, int32_t dev) {
+    return slot_dev != NULL && v->kind == TDM_VALUE_WEIGHT && slot >= 0 && slot_dev[slot] >= 0 &&
+           slot_dev[slot] != dev;
+}
+
+static tdm_status stage_make(tdm_cut *cut, tdm_stage *st, const int32_t *slot_dev, int32_t first,
+                             int32_t count, tdm_error *err) {
     const tdm_graph *graph = cut->graph;
     size_t n_slot = (size_t)graph->n_slot + 1;
     st->slot_map = malloc(n_slot * sizeof *st->slot_map);
@@ -26,6 +33,10 @@ static tdm_status stage_make(tdm_cut *cut, tdm_stage *st, int32_t first, int32_t
     bool is_part = count != graph->n_node;
     if (!is_part) status = tdm_graph_find_unread(graph, &is_part, err);
     if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < graph->n_value && !is_part; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        is_part = is_foreign(slot_dev, v->slot, v, st->dev);
+    }
     if (!is_part) {
         st->graph = graph;
         for (int32_t i = 0; i < graph->n_slot; i++) st->slot_map[i] = i;
@@ -36,7 +47,8 @@ static tdm_status stage_make(tdm_cut *cut, tdm_stage *st, int32_t first, int32_t
     return status;
 }
 
-static tdm_status stages_make(tdm_cut *cut, const int32_t *node_dev, tdm_error *err) {
+static tdm_status stages_make(tdm_cut *cut, const int32_t *node_dev, const int32_t *slot_dev,
+                              tdm_error *err) {
     const int32_t n_node = cut->graph->n_node;
     int32_t n_stage = 0;
     for (int32_t i = 0; i < n_node; i++) n_stage += i == 0 || node_dev[i] != node_dev[i - 1];
@@ -47,7 +59,7 @@ static tdm_status stages_make(tdm_cut *cut, const int32_t *node_dev, tdm_error *
         for (end = i; end < n_node && node_dev[end] == node_dev[i];) end++;
         tdm_stage *st = &cut->stages[cut->n_stage++];
         st->dev = node_dev[i];
-        status = stage_make(cut, st, i, end - i, err);
+        status = stage_make(cut, st, slot_dev, i, end - i, err);
     }
     return status;
 }
@@ -146,6 +158,8 @@ static bool has_weight(const tdm_cut *cut, int32_t slot, int32_t dev) {
     return false;
 }
 
+/* The copies of weights. A plain one becomes an INPUT of the stage, which any memory may hold: a
+ * group has memory for a WEIGHT only where it was allocated with it. */
 static tdm_status weights_find(tdm_cut *cut, const int32_t *slot_dev, int32_t n_dev,
                                tdm_error *err) {
     size_t n = (size_t)cut->graph->n_slot * (size_t)n_dev + 1;
@@ -154,13 +168,19 @@ static tdm_status weights_find(tdm_cut *cut, const int32_t *slot_dev, int32_t n_
     if (cut->weights == NULL) return out_of_memory(err);
     for (int32_t s = 0; s < cut->n_stage; s++) {
         const tdm_stage *st = &cut->stages[s];
-        for (int32_t i = 0; i < st->graph->n_value; i++) {
-            const tdm_value *v = tdm_graph_value(st->graph, i);
-            if (v->slot < 0 || v->kind != TDM_VALUE_WEIGHT) continue;
-            int32_t slot = st->slot_map[v->slot], from = slot_dev[slot];
-            if (from < 0 || from == st->dev || has_weight(cut, slot, st->dev)) continue;
-            cut->weights[cut->n_weight++] = (tdm_stage_copy){slot, from, st->dev};
+        bool is_changed = false;
+        for (int32_t i = 0; st->own_graph != NULL && i < st->own_graph->n_value; i++) {
+            tdm_value *v = tdm_graph_own_value(st->own_graph, i);
+            int32_t slot = v->slot < 0 ? -1 : st->slot_map[v->slot];
+            if (!is_foreign(slot_dev, slot, v, st->dev)) continue;
+            if (!has_weight(cut, slot, st->dev))
+                cut->weights[cut->n_weight++] = (tdm_stage_copy){slot, slot_dev[slot], st->dev};
+            if (v->usage != 0) continue;
+            v->kind = TDM_VALUE_INPUT;
+            v->partition = v->axis = 0;
+            is_changed = true;
         }
+        if (is_changed) st->own_graph->hash = tdm_graph_hash(st->own_graph);
     }
     return TDM_OK;
 }
@@ -170,7 +190,7 @@ static tdm_status weights_find(tdm_cut *cut, const int32_t *slot_dev, int32_t n_
 tdm_status tdm_cut_make(const tdm_cut_params *params, tdm_cut *cut_out, tdm_error *err) {
     tdm_cut cut = {.graph = params->graph};
     tdm_status status = slots_make(&cut, err);
-    if (status == TDM_OK) status = stages_make(&cut, params->node_dev, err);
+    if (status == TDM_OK) status = stages_make(&cut, params->node_dev, params->slot_dev, err);
     if (status == TDM_OK) {
         lives_find(&cut, params->caller_dev);
         status = copies_find(&cut, params->caller_dev, err);

@@ -3,11 +3,13 @@
  * cut.h: a placed graph, cut into stages.
  *
  * A stage is a run of neighbouring nodes of one device, as a graph of its own. It has no weights and
- * states that only views read: they may live on another device. A value crosses when
- * it is an INPUT or OUTPUT of a stage: one stage makes it and another reads it, or the caller
- * writes or reads it. The cut says which values cross, on which devices and for how long they need
- * memory, and which of them are copied from one device to another, and when. It allocates no device
- * memory and makes no plans: stages.h does. The report of llm/report.c uses the cut alone.
+ * states that only views read: they may live on another device. A value crosses when it is an INPUT
+ * or OUTPUT of a stage: one stage makes it and another reads it, or the caller writes or reads it.
+ * A plain WEIGHT (without usage flags) that lives on another device becomes an INPUT of the stage
+ * too, but does not cross: its copy outlasts a run. The cut says which values cross, on which
+ * devices and for how long they need memory, and which of them are copied from one device to
+ * another, and when. It allocates no device memory and makes no plans: stages.h does. The report of
+ * llm/report.c uses the cut alone.
  *
  * plugins/meta has a cut of its own: it cuts at collectives, not between devices, and a plugin
  * links nothing of the core but core/base.
@@ -28,8 +30,8 @@ typedef struct tdm_stage_copy {
 
 typedef struct tdm_stage {
     int32_t dev;
-    const tdm_graph *graph; /* own_graph, or the whole graph where that is one stage and has
-                               nothing that is not read */
+    const tdm_graph *graph; /* own_graph, or the whole graph where that is one stage, has nothing
+                               that is not read and reads no weights of another device */
     tdm_graph *own_graph;
     int32_t *slot_map;      /* [graph->n_slot] slot of the stage -> slot of the whole graph */
     tdm_stage_copy *copies; /* [n_before + n_after] first those made before the stage runs, then

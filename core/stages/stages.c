@@ -476,12 +476,17 @@ tdm_status tdm_stages_copy_weight(const tdm_stages *st, int32_t i, const tdm_sta
     uint64_t row_size = tdm_type_row_size(desc->type, desc->ne[0]);
     int64_t n_row = tdm_shape_rows(desc->ne);
     int64_t step = row_size > 0 ? (int64_t)(memory->staging_size / row_size) : n_row;
+    bool is_input = desc->usage == 0; /* cut.c: of the stage that reads it */
     tdm_status status = TDM_OK;
     for (int64_t row = 0; row < n_row && row_size > 0 && status == TDM_OK; row += step) {
         int64_t n = n_row - row < step ? n_row - row : step;
         status = tdm_mem_tensor_download(&src->mem, src->off, desc, memory->staging, row_size, row,
                                          n, 0, desc->ne[0], err);
-        if (status == TDM_OK)
+        if (status != TDM_OK) return status;
+        if (is_input)
+            status = tdm_mem_upload(&dst->mem, dst->off + (uint64_t)row * row_size, memory->staging,
+                                    (uint64_t)n * row_size, err);
+        else
             status = tdm_mem_tensor_upload(&dst->mem, dst->off, desc, memory->staging, row_size,
                                            row, n, 0, desc->ne[0], err);
     }

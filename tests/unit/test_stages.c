@@ -127,7 +127,13 @@ static void test_caller_on_second(void **state) {
     tdm_graph_free(graph);
 }
 
-/* A weight has one copy for each device that reads it, and none where it lives. */
+static int32_t kind_in(const tdm_stage *stage, const char *name) {
+    return tdm_graph_value(stage->graph, value_named(stage->graph, name))->kind;
+}
+
+/* A weight has one copy for each device that reads it, and none where it lives. The copy of a plain
+ * one is an INPUT of its stages, since a group has memory for weights only where it was allocated
+ * with them; also where one stage is the whole graph. */
 static void test_weights(void **state) {
     (void)state;
     tdm_graph *graph = zigzag_graph(N_ROW);
@@ -144,6 +150,13 @@ static void test_weights(void **state) {
             assert_int_equal(cut.weights[0].to, 1 - lives);
         }
         assert_int_equal(cut.copied_size, 5 * VALUE_SIZE);
+        for (int32_t s = 3; s < cut.n_stage; s++)
+            assert_int_equal(kind_in(&cut.stages[s], "w"),
+                             lives == 1 - cut.stages[s].dev ? TDM_VALUE_INPUT : TDM_VALUE_WEIGHT);
+        tdm_cut_free(&cut);
+        cut = cut_make(graph, (const int32_t[N_NODE]){0}, slot_dev, -1);
+        assert_int_equal(kind_in(&cut.stages[0], "w"),
+                         lives == 1 ? TDM_VALUE_INPUT : TDM_VALUE_WEIGHT);
         tdm_cut_free(&cut);
     }
     tdm_graph_free(graph);
