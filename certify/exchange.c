@@ -245,6 +245,11 @@ static certify_verdict pair_run(certify_exchange *e) {
     peer peers[2] = {{.e = &e[0]}, {.e = &e[1]}};
     pthread_t thread;
     char text[64];
+    for (int i = 0; i < 2; i++) {
+        tdm_error err = {.struct_size = sizeof err};
+        if (certify_rig_prepare(&e[i].rig, &err) != TDM_OK)
+            return certify_fail(e[0].c, "plan of member %d: '%.300s'", i, err.message);
+    }
     if (pthread_create(&thread, NULL, peer_main, &peers[1]) != 0)
         return certify_skip(e[0].c, "cannot start threads");
     peer_main(&peers[0]);

@@ -53,6 +53,7 @@ certify_verdict certify_rig_create(certify *c, tdm_builder *b, certify_rig *rig_
 
 void certify_rig_destroy(certify_rig *rig) {
     if (rig->graph == NULL) return;
+    if (rig->plan != NULL) rig->c->plugin->queue->plan_destroy(rig->plan);
     if (rig->queue != NULL) rig->c->plugin->queue->destroy(rig->queue);
     for (int32_t i = 0; i < rig->graph->n_slot; i++) {
         if (rig->bindings != NULL && !rig->is_borrowed[i] && rig->bindings[i].buffer != NULL)
@@ -208,20 +209,30 @@ certify_verdict certify_rig_upload(certify_rig *rig) {
     return verdict;
 }
 
-static tdm_status queue_run(certify_rig *rig, tdm_error *err) {
+tdm_status certify_rig_prepare(certify_rig *rig, tdm_error *err) {
     const tdm_queue_ops *ops = rig->c->plugin->queue;
     tdm_plan_params params = {sizeof params, 0};
-    tdm_point done = {NULL, 1};
-    tdm_plan *plan = NULL;
     tdm_status status = TDM_OK;
+    if (TDM_HAS(rig->c->plugin->device, graph_compute_sync) || rig->plan != NULL) return TDM_OK;
     if (rig->queue == NULL) status = ops->create(rig->c->device, &rig->queue, err);
-    if (status == TDM_OK) status = tdm_semaphore_ops.create(0, &done.semaphore, err);
+    if (status == TDM_OK)
+        status = ops->graph_prepare(rig->queue, rig->graph, &params, &rig->plan, err);
+    return status;
+}
+
+static tdm_status queue_run(certify_rig *rig, tdm_error *err) {
+    const tdm_queue_ops *ops = rig->c->plugin->queue;
+    tdm_point done = {NULL, 1};
+    tdm_status status = tdm_semaphore_ops.create(0, &done.semaphore, err);
     if (status != TDM_OK) return status;
-    status = ops->graph_prepare(rig->queue, rig->graph, &params, &plan, err);
-    if (status == TDM_OK) status = ops->plan_bind(plan, rig->bindings, rig->graph->n_slot, err);
-    if (status == TDM_OK) status = ops->graph_compute(rig->queue, plan, NULL, 0, &done, 1, err);
+    status = certify_rig_prepare(rig, err);
+    if (status == TDM_OK)
+        status = ops->plan_bind(rig->plan, rig->bindings, rig->graph->n_slot, err);
+    if (status == TDM_OK)
+        status = ops->graph_compute(rig->queue, rig->plan, NULL, 0, &done, 1, err);
     if (status == TDM_OK) status = tdm_semaphore_ops.wait(done.semaphore, 1, TDM_WAIT_FOREVER, err);
-    if (plan != NULL) ops->plan_destroy(plan);
+    if (rig->plan != NULL) ops->plan_destroy(rig->plan);
+    rig->plan = NULL;
     tdm_semaphore_ops.destroy(done.semaphore);
     return status;
 }

@@ -25,7 +25,9 @@ typedef struct certify_rig {
     /* Expected size of the results, so that errors are not measured against sums that happen to
      * cancel; 0 = their own size. */
     double rms;
-    tdm_queue *queue; /* of a device without graph_compute_sync; NULL before the first run */
+    /* Of a device without graph_compute_sync; NULL before the first run, and a plan between runs. */
+    tdm_queue *queue;
+    tdm_plan *plan;
 } certify_rig;
 
 /* Takes over the builder's graph. The builder is destroyed in any case. */
@@ -49,6 +51,9 @@ void certify_rig_bind(certify_rig *rig, int32_t value, tdm_buffer *buffer, uint6
                       uint64_t size);
 /* Allocates and uploads everything that is not bound. */
 certify_verdict certify_rig_upload(certify_rig *rig);
+/* Makes the plan of the next certify_rig_compute, which makes it itself otherwise. Members of an
+ * exchange need it: graph_prepare may wait for what the device computes. */
+tdm_status certify_rig_prepare(certify_rig *rig, tdm_error *err);
 /* Runs the graph once, by graph_compute_sync where there is one, else through a queue. */
 tdm_status certify_rig_compute(certify_rig *rig, tdm_error *err);
 /* Downloads outputs and temporaries, and checks that guards, inputs and weights are unchanged. */

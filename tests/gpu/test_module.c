@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "plugins/gpu/rt/card.h"
 #include "plugins/gpu/rt/rt.h"
 
 /* ---- The vendor, its images and its driver --------------------------------------------------- */
@@ -69,9 +70,11 @@ static tdm_status check(rt_result old, rt_result new, bool *is_lost_out, tdm_err
     results[0] = old;
     results[1] = new;
     n_load = 0;
+    assert_int_equal(rt_card_open(&device, NULL), TDM_OK);
     assert_int_equal(rt_modules_create(&device, NULL), TDM_OK);
     tdm_status status = rt_modules_check(&device, error_out);
     rt_modules_destroy(&device);
+    rt_card_close(&device);
     *is_lost_out = atomic_load(&device.is_lost);
     return status;
 }

@@ -68,7 +68,9 @@ typedef struct tdm_queue_ops {
     void (*destroy)(tdm_queue *queue);
 
     /* Turns a graph into a plan for this queue. The graph must have been verified, be supported as
-     * a whole, and outlive the plan. May be slow. Released with plan_destroy. [queue-serial] */
+     * a whole, and outlive the plan. May be slow, and may wait for what the device computes: the
+     * plans of all members of an exchange are made before one of them is submitted. Released with
+     * plan_destroy. [queue-serial] */
     tdm_status (*graph_prepare)(tdm_queue *queue, const tdm_graph *graph,
                                 const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err);
 
