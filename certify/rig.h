@@ -25,7 +25,7 @@ typedef struct certify_rig {
     /* Expected size of the results, so that errors are not measured against sums that happen to
      * cancel; 0 = their own size. */
     double rms;
-    /* Of a device without graph_compute_sync; NULL before the first run, and a plan between runs. */
+    /* Of a device without graph_compute_sync; NULL before the first run, a plan between runs too. */
     tdm_queue *queue;
     tdm_plan *plan;
 } certify_rig;

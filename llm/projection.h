@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * projection.h: the matrices that some models for embeddings apply after the pooling, or to the
- * vector of each token (EmbeddingGemma: dense_2 and dense_3; LFM2 ColBERT: dense_2), computed on the
- * host. Pooling and normalisation: embedding.h.
+ * vector of each token (EmbeddingGemma: dense_2 and dense_3; LFM2 ColBERT: dense_2), computed on
+ * the host. Pooling and normalisation: embedding.h.
  */
 #ifndef LLM_PROJECTION_H
 #define LLM_PROJECTION_H
@@ -22,8 +22,8 @@ void llm_projection_free(llm_projection *projection);
 /* How many numbers llm_project leaves of n_embd: n_embd where projection is NULL. */
 int32_t llm_projection_width(const llm_projection *projection, int32_t n_embd);
 /* Multiplies a vector [n_embd], pooled or of one token, with the matrices one after the other, in
- * place: it has room for n_embd numbers and for llm_projection_width. projection NULL: the vector is
- * not changed. One thread at a time for each projection. */
+ * place: it has room for n_embd numbers and for llm_projection_width. projection NULL: the vector
+ * is not changed. One thread at a time for each projection. */
 void llm_project(llm_projection *projection, float *vector);
 
 #endif

@@ -105,8 +105,8 @@ void tdm_mxfp4_quantize(const float *src, void *blocks, int64_t n, const float *
     }
 }
 
-/* The scale of 16 elements with the least error. The largest element is between the levels 12 and 8,
- * or a little beyond 12, where it is clipped: scales are an eighth of a binade apart or less. */
+/* The scale of 16 elements with the least error. The largest element is between the levels 12 and
+ * 8, or a little beyond 12, where it is clipped: scales are an eighth of a binade apart or less. */
 static uint8_t nvfp4_scale_find(const float *x, const float *weights) {
     enum { LARGEST = 0x7e };
     const float peak = peak_of(x, NV_LEN);

@@ -2,12 +2,12 @@
  *
  * cut.h: a placed graph, cut into stages.
  *
- * A stage is a run of neighbouring nodes of one device, as a graph of its own. It has no weights and
- * states that only views read: they may live on another device. A value crosses when it is an INPUT
- * or OUTPUT of a stage: one stage makes it and another reads it, or the caller writes or reads it.
- * A plain WEIGHT (without usage flags) that lives on another device becomes an INPUT of the stage
- * too, but does not cross: its copy outlasts a run. The cut says which values cross, on which
- * devices and for how long they need memory, and which of them are copied from one device to
+ * A stage is a run of neighbouring nodes of one device, as a graph of its own. It has no weights
+ * and states that only views read: they may live on another device. A value crosses when it is an
+ * INPUT or OUTPUT of a stage: one stage makes it and another reads it, or the caller writes or
+ * reads it. A plain WEIGHT (without usage flags) that lives on another device becomes an INPUT of
+ * the stage too, but does not cross: its copy outlasts a run. The cut says which values cross, on
+ * which devices and for how long they need memory, and which of them are copied from one device to
  * another, and when. It allocates no device memory and makes no plans: stages.h does. The report of
  * llm/report.c uses the cut alone.
  *

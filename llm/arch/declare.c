@@ -358,8 +358,9 @@ static const llm_gguf_tensor *role_find(llm_declarer *d, llm_role role, bool is_
     return d->status == TDM_OK ? t : NULL;
 }
 
-/* Adds the scale of the matrix that was added last, if the file has one: a number for the matrix, or
- * for each expert. "ffn_gate_inp.scale" is the norm of a router's input (LLM_ROLE_FFN_ROUTER_NORM).
+/* Adds the scale of the matrix that was added last, if the file has one: a number for the matrix,
+ * or for each expert. "ffn_gate_inp.scale" is the norm of a router's input
+ * (LLM_ROLE_FFN_ROUTER_NORM).
  */
 static void scale_declare(llm_declarer *d, llm_role role) {
     llm_model *m = d->model;

@@ -17,9 +17,9 @@ typedef struct llm_declarer {
 } llm_declarer;
 
 /* Declares a weight: finds the role's tensor, compares its shape with the role's dimensions and
- * checks that the ops can read its type. Of a matrix, also its scale. A missing tensor is a failure if it is required; else
- * llm_declared stays -1. An optional tensor that the architecture calls harmless counts as missing.
- * LLM_ROLE_NONE is a no-op. */
+ * checks that the ops can read its type. Of a matrix, also its scale. A missing tensor is a failure
+ * if it is required; else llm_declared stays -1. An optional tensor that the architecture calls
+ * harmless counts as missing. LLM_ROLE_NONE is a no-op. */
 void llm_declare(llm_declarer *d, llm_role role, bool is_required);
 /* The tensor of a required role, checked as by llm_declare, which stays in the file and is no
  * weight; NULL after a failure. */

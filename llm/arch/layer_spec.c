@@ -42,8 +42,8 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     spec->glu = arch->glu;
 }
 
-/* Layers without a channel block are in architectures with recurrent layers, and in those with counts
- * of each layer. Blocks of the other forms of a stream, and parallel ones, always have both. */
+/* Layers without a channel block are in architectures with recurrent layers, and in those with
+ * counts of each layer. Blocks of the other forms of a stream, and parallel ones, always have both. */
 static tdm_status channel_check(const llm_gguf *gguf, const llm_arch *arch, int32_t layer,
                                 const llm_layer_spec *s, tdm_error *err) {
     const bool may_lack = (arch->keys & (LLM_KEY_RECURRENT | LLM_KEY_PER_LAYER)) != 0 &&

@@ -450,8 +450,8 @@ int32_t llm_tensor_layer(const char *name, const char **suffix_out);
 void llm_role_name_in(const llm_gguf *gguf, llm_role role, int32_t layer,
                       char name[LLM_TENSOR_NAME_SIZE]);
 
-/* The tensor `suffix` (".scale") beside a matrix "NAME.weight", called "NAME.scale"; NULL if there is
- * none, and for other names. [any-thread] */
+/* The tensor `suffix` (".scale") beside a matrix "NAME.weight", called "NAME.scale"; NULL if there
+ * is none, and for other names. [any-thread] */
 const llm_gguf_tensor *llm_tensor_beside(const llm_gguf *gguf, const char *matrix,
                                          const char *suffix);
 

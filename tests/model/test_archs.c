@@ -260,8 +260,8 @@ static void test_rope_types(void **state) {
     assert_int_equal(n_run, 2);
 }
 
-/* Both keys of the factor of attention count, also where the file has the other one as well, as this
- * fixture does. */
+/* Both keys of the factor of attention count, also where the file has the other one as well, as
+ * this fixture does. */
 static void test_rope_factors(void **state) {
     static const char *const keys[] = {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"};
     const char *from = model_file("phi3-dense");

@@ -263,9 +263,9 @@ static double sensitivity_of(const session_case *c, const char *file, double rou
 
 /* Runs a case in this process; whether it is good. Where the fast path is not exact enough, the
  * reference path must be: a router or a selection may be so near a tie that the rounding of
- * activations decides. Where that is not either, a cache in blocks, and devices that round more than
- * a CPU, may be as far off as one CPU is from itself with additions in another order, or with noise
- * of that rounding. */
+ * activations decides. Where that is not either, a cache in blocks, and devices that round more
+ * than a CPU, may be as far off as one CPU is from itself with additions in another order, or with
+ * noise of that rounding. */
 static bool case_run(const session_case *c) {
     const char *file = model_file(c);
     double worst = 0;

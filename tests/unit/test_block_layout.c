@@ -343,7 +343,8 @@ static void test_random_bytes_as_ggml_reads_them(void **state) {
 
 enum { N_TRIAL = 6 };
 
-/* Scales of mxfp4 saturate, those of nvfp4 have 7 bits; the last bytes of tq1_0 hold four numbers of three values each. */
+/* Scales of mxfp4 saturate, those of nvfp4 have 7 bits; the last bytes of tq1_0 hold four numbers
+ * of three values each. */
 static int results_min(tdm_type type) {
     return type == TDM_TYPE_TQ1_0   ? 81
            : type == TDM_TYPE_MXFP4 ? 225

@@ -369,8 +369,8 @@ static void test_run(void **state) {
     }
 }
 
-/* Values that cross lie in OUTPUT memory where the device that makes them does not read them, and in
- * INPUT memory where one node reads them once. Those that live at once share no byte. */
+/* Values that cross lie in OUTPUT memory where the device that makes them does not read them, and
+ * in INPUT memory where one node reads them once. Those that live at once share no byte. */
 static void test_borders(void **state) {
     (void)state;
     static const struct {

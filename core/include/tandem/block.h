@@ -43,7 +43,7 @@ extern "C" {
 
 typedef uint16_t tdm_f16; /* bits of an IEEE 754 binary16 */
 
-/* ---- blocks of 32, and of 64 (nvfp4) --------------------------------------------------------------------------- */
+/* ---- blocks of 32, and of 64 (nvfp4) ---------------------------------------------------------- */
 
 /* q4_0, 18 bytes: signed 4-bit codes around 8.
  *   x[j]      = (qs[j].lo - 8) * d      0 <= j < 16

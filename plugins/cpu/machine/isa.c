@@ -2,8 +2,8 @@
  *
  * isa.c: detection of instruction sets. On x86 by CPUID and, since registers are of no use unless a
  * task switch saves them, by XGETBV (Intel SDM volume 1, 14.3 and 15.2 to 15.4). A process may use
- * the tiles of AMX after it has asked Linux for them (Documentation/arch/x86/xstate.rst). On AArch64
- * by what Linux tells a process (Documentation/arch/arm64/elf_hwcaps.rst).
+ * the tiles of AMX after it has asked Linux for them (Documentation/arch/x86/xstate.rst). On
+ * AArch64 by what Linux tells a process (Documentation/arch/arm64/elf_hwcaps.rst).
  */
 #include <stdio.h>
 #include <string.h>

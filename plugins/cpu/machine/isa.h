@@ -23,7 +23,8 @@ extern const char *const cpu_isa_words[];
 
 /* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,
  * "avx2", "avx512" (which includes AVX2), "amx" (which includes both) and "neon" that set.
- * TDM_INVALID_ARGUMENT for another word, TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */
+ * TDM_INVALID_ARGUMENT for another word, TDM_UNSUPPORTED where this machine lacks the set.
+ * [any-thread] */
 tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err);
 
 /* The word of the best set in `isa` ("plain" for none). Never NULL or "auto". [any-thread] */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * quantize_row.h: activations as the kernels of quantised weights take them: codes with a scale for
- * each 32 elements, or bf16, in one of the formats below. Each format has one function per instruction set, and all
- * give the same bits.
+ * each 32 elements, or bf16, in one of the formats below. Each format has one function per
+ * instruction set, and all give the same bits.
  *
  * Rationale. Codes of 8 bits halve the multiplications, but the NMSE of next-token probabilities
  * reaches 6.3e-4 (docs/accuracy.md) in models where each layer changes the residual stream much
