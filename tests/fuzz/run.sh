@@ -59,10 +59,9 @@ time_limit() {
 # Inputs that a small machine (two cores, one for each of two targets) tries in a second.
 pace() {
     case "$1" in
-    config) echo 400 ;;
-    schema) echo 1000 ;;
-    gbnf) echo 100 ;;
-    http) echo 600 ;;
+    config | schema) echo 1000 ;;
+    gbnf) echo 200 ;;
+    http) echo 1000 ;;
     gguf) echo 3000 ;;
     kl_file) echo 4000 ;;
     model | state) echo 400 ;;

@@ -248,8 +248,9 @@ static void part_close(probe *p, probe_part *t) {
         part_release(p->device, t->d, t);
 }
 
-static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args *a,
-                              tdm_error *err) {
+/* Makes the plan of a member's part of a case, and its inputs. */
+static tdm_status part_prepare(probe *p, probe_part *t, const meta_exchange_args *a,
+                               tdm_error *err) {
     const meta_member *member = member_of(p, t);
     const tdm_buffer_ops *ops = meta_member_buffers(member);
     const tdm_queue_ops *queue = member->acquired.plugin->queue;
@@ -280,9 +281,13 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
         status =
             ops->upload(t->buffer, t->off[V_RESIDUAL], a->residual, bindings[V_RESIDUAL].size, err);
     if (status == TDM_OK) status = ops->upload(t->buffer, t->off[V_Y], p->result, y_size, err);
-    tdm_point done = {t->semaphore, t->value + 1};
-    if (status == TDM_OK) status = queue->plan_bind(t->plan, bindings, t->graph.n_slot, err);
-    if (status == TDM_OK) status = queue->graph_compute(t->queue, t->plan, NULL, 0, &done, 1, err);
+    return status == TDM_OK ? queue->plan_bind(t->plan, bindings, t->graph.n_slot, err) : status;
+}
+
+static tdm_status part_submit(probe *p, probe_part *t, tdm_error *err) {
+    const tdm_queue_ops *queue = member_of(p, t)->acquired.plugin->queue;
+    const tdm_point done = {t->semaphore, t->value + 1};
+    tdm_status status = queue->graph_compute(t->queue, t->plan, NULL, 0, &done, 1, err);
     if (status == TDM_OK) t->value++;
     return status;
 }
@@ -424,7 +429,15 @@ static bool has_published(const probe *p, const tdm_exchange_params *params) {
     return true;
 }
 
-/* Submits the case to the members' devices. */
+/* A member cannot take part in the case: the others must not wait for it. */
+static void part_fail(probe *p, probe_part *t, tdm_status status, const tdm_error *err) {
+    part_refuse(t, status, err->message);
+    t->has_ended = true;
+    case_abort(p);
+}
+
+/* Submits the case to the members' devices. All plans are made before, since graph_prepare may wait
+ * for what a device computes. */
 static void parts_submit(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
     for (int32_t i = 0; i < n_part; i++) parts[i]->has_ended = parts[i]->is_skipped = false;
     for (int32_t i = 0; i < n_part; i++) {
@@ -432,11 +445,14 @@ static void parts_submit(probe *p, const probe_case *c, probe_part *const *parts
         meta_exchange_args a;
         tdm_error err = {0};
         args_make(p, c, &params, parts[i]->rank, &a);
-        tdm_status status = part_submit(p, parts[i], &a, &err);
-        if (status == TDM_OK) continue;
-        part_refuse(parts[i], status, err.message);
-        parts[i]->has_ended = true;
-        case_abort(p); /* the others must not wait for this member */
+        tdm_status status = part_prepare(p, parts[i], &a, &err);
+        if (status != TDM_OK) part_fail(p, parts[i], status, &err);
+    }
+    for (int32_t i = 0; i < n_part; i++) {
+        tdm_error err = {0};
+        if (parts[i]->has_ended) continue;
+        tdm_status status = part_submit(p, parts[i], &err);
+        if (status != TDM_OK) part_fail(p, parts[i], status, &err);
     }
 }
 
@@ -520,7 +536,8 @@ static bool phase_run(probe *p, probe_part *t, const meta_exchange_args *a) {
     tdm_error err = {0};
     meta_stall_timer stall_timer;
     t->has_ended = t->is_skipped = false;
-    tdm_status status = part_submit(p, t, a, &err);
+    tdm_status status = part_prepare(p, t, a, &err);
+    if (status == TDM_OK) status = part_submit(p, t, &err);
     if (status != TDM_OK) {
         part_refuse(t, status, err.message);
         return false;
